@@ -1,1 +1,47 @@
-//! The core.
+//! A cache of what controllers need for every Kubernetes cluster.
+
+mod access;
+mod clock;
+mod connection;
+mod context;
+mod counters;
+mod dial;
+mod error;
+mod events;
+mod hook;
+mod inbox;
+mod key;
+mod latch;
+mod lifecycle;
+pub mod options;
+mod plan;
+mod registry;
+mod resource;
+mod shared;
+mod source;
+mod state;
+mod vitals;
+
+pub use access::{
+    AccessBuilder, AccessChange, AccessError, CaBundle, ClientCertificate, ClusterAccess,
+    Credential, Endpoint, Fingerprint,
+};
+pub use context::{Alive, ContextError, InitContext, TeardownContext, TeardownReason};
+pub use counters::Counters;
+pub use dial::DialPermit;
+pub use error::{GetError, WaitError};
+pub use events::{Changes, Event, Subscription};
+pub use hook::WouldDeadlock;
+pub use key::ClusterKey;
+pub use plan::PlanError;
+pub use registry::EngineStatus;
+pub use resource::{
+    Answer, CheckContext, CheckError, ClusterResource, FailureKind, Generation, HealthCheck,
+    InitError, Refresh, Requires, Resource, Route,
+};
+pub use source::{
+    ClusterSource, Identity, Labels, MemorySource, SourceError, SourceEvent, SourcedAccess, Upsert,
+};
+pub use state::{
+    AccessState, ClusterState, LastError, Phase, ResourcePhase, ResourceState, Stage, Verdict,
+};

@@ -1,0 +1,245 @@
+//! What the tasks of one connection share: its access, its signs of life, and the values that it made, in the order in which they came up.
+
+use std::{
+    any::{Any, TypeId},
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    ClusterAccess, ClusterKey, Generation, latch::Latch, resource::Value, shared::Shared,
+    vitals::Vitals,
+};
+
+pub(crate) struct Connection {
+    pub(crate) key: ClusterKey,
+    pub(crate) generation: Generation,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) vitals: Arc<Vitals>,
+    pub(crate) identity: Arc<IdentityState>,
+    /// The newest access, and its number: 0 at first, one more with each new credential.
+    access: ArcSwap<(u64, ClusterAccess)>,
+    /// Failed attempts to connect in a row: who dials is served by that.
+    pub(crate) failures: AtomicU32,
+    /// The connection that this one is to replace, for `predecessor`.
+    predecessor: Mutex<Option<Arc<Connection>>>,
+    /// Set when the connection begins to end: running inits are cancelled.
+    pub(crate) ending: Latch,
+    /// All tasks of inits: joined before the first teardown.
+    pub(crate) inits: TaskTracker,
+    up: Mutex<Vec<Up>>,
+}
+
+/// A value that is up, or being torn down.
+#[derive(Clone)]
+pub(crate) struct Up {
+    pub(crate) slot: usize,
+    pub(crate) incarnation: u32,
+    pub(crate) value: Value,
+    pub(crate) scope: Arc<Scope>,
+}
+
+/// The tasks of one resource.
+#[derive(Default)]
+pub(crate) struct Scope {
+    /// The resource's teardown begins: its tasks should end by themselves.
+    pub(crate) ending: Latch,
+    /// Its teardown is over: they are dropped.
+    pub(crate) killed: Latch,
+    pub(crate) tasks: TaskTracker,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        key: ClusterKey,
+        generation: Generation,
+        access: ClusterAccess,
+        identity: Arc<IdentityState>,
+        predecessor: Option<Arc<Connection>>,
+    ) -> Self {
+        Self {
+            vitals: Arc::new(Vitals::new(shared.registry.clock)),
+            key,
+            generation,
+            shared,
+            identity,
+            access: ArcSwap::from_pointee((0, access)),
+            failures: AtomicU32::new(0),
+            predecessor: Mutex::new(predecessor),
+            ending: Latch::default(),
+            inits: TaskTracker::new(),
+            up: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn access(&self) -> ClusterAccess {
+        self.access.load().1.clone()
+    }
+
+    /// Which access is the newest.
+    pub(crate) fn access_number(&self) -> u64 {
+        self.access.load().0
+    }
+
+    /// The engine only.
+    pub(crate) fn set_access(&self, access: ClusterAccess) {
+        let number = self.access_number() + 1;
+        self.access.store(Arc::new((number, access)));
+    }
+
+    pub(crate) fn push(&self, up: Up) {
+        self.up
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(up);
+    }
+
+    /// What is up, in the order in which it came up.
+    pub(crate) fn all_up(&self) -> Vec<Up> {
+        self.up
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn value(&self, slot: usize) -> Option<Up> {
+        let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        up.iter().find(|up| up.slot == slot).cloned()
+    }
+
+    /// Takes out the newest value that is one of `slots`.
+    pub(crate) fn pop(&self, slots: impl Fn(usize) -> bool) -> Option<Up> {
+        let mut up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = up.iter().rposition(|up| slots(up.slot))?;
+        Some(up.remove(index))
+    }
+
+    pub(crate) fn predecessor(&self) -> Option<Arc<Connection>> {
+        self.predecessor
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The replacement is over: nothing of the old connection is held any more.
+    pub(crate) fn forget_predecessor(&self) {
+        let old = self
+            .predecessor
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(old);
+    }
+
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures.load(Ordering::Relaxed)
+    }
+}
+
+/// What lives as long as a cluster's identity is known, and the warm state that one connection leaves to the next.
+#[derive(Default)]
+pub(crate) struct IdentityState {
+    states: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    warm: Mutex<HashMap<TypeId, Kept>>,
+}
+
+struct Kept {
+    state: Box<dyn Any + Send + Sync>,
+    bytes: usize,
+    at: Instant,
+}
+
+impl IdentityState {
+    pub(crate) fn get<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        let states = || self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = states().get(&TypeId::of::<T>()).cloned();
+        // `T::default` is foreign code: it does not run under the lock, and whoever is second drops its own.
+        let state = known.unwrap_or_else(|| {
+            let made: Arc<dyn Any + Send + Sync> = Arc::new(T::default());
+            Arc::clone(states().entry(TypeId::of::<T>()).or_insert(made))
+        });
+        state.downcast().expect("states are kept by their type")
+    }
+
+    /// Keeps `state`, unless it is larger than what is left of `most` bytes: then nothing of its type is kept.
+    pub(crate) fn keep<T: Send + Sync + 'static>(
+        &self,
+        state: T,
+        bytes: usize,
+        most: usize,
+        now: Instant,
+    ) -> bool {
+        let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = warm.remove(&TypeId::of::<T>());
+        let used: usize = warm.values().map(|kept| kept.bytes).sum();
+        let fits = bytes <= most.saturating_sub(used);
+        if fits {
+            warm.insert(
+                TypeId::of::<T>(),
+                Kept {
+                    state: Box::new(state),
+                    bytes,
+                    at: now,
+                },
+            );
+        }
+        drop(warm);
+        drop(old);
+        fits
+    }
+
+    /// Takes what was kept, if it is not older than `age`.
+    pub(crate) fn kept<T: Send + Sync + 'static>(&self, age: Duration, now: Instant) -> Option<T> {
+        let kept = self
+            .warm
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&TypeId::of::<T>())?;
+        let fresh = now.saturating_duration_since(kept.at) <= age;
+        fresh
+            .then_some(kept.state)?
+            .downcast()
+            .ok()
+            .map(|state| *state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Key(Mutex<u32>);
+
+    #[test]
+    fn identity_state_is_one_a_type() {
+        let state = IdentityState::default();
+        *state.get::<Key>().0.lock().unwrap() = 7;
+        assert_eq!(*state.get::<Key>().0.lock().unwrap(), 7);
+    }
+
+    #[test]
+    fn warm_state_is_taken_once_and_bounded_in_bytes_and_age() {
+        let (state, now) = (IdentityState::default(), Instant::now());
+        let minute = Duration::from_secs(60);
+        assert!(state.keep("a", 10, 10, now));
+        assert!(!state.keep(7_u8, 1, 10, now), "no room beside the other");
+        assert_eq!(state.kept::<&str>(minute, now), Some("a"));
+        assert_eq!(state.kept::<&str>(minute, now), None);
+        state.keep("b", 10, 10, now);
+        assert_eq!(
+            state.kept::<&str>(minute, now + minute * 2),
+            None,
+            "too old"
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! How code of the user's is run (rules 7 and 12): a panic becomes an answer, a poll that blocks is counted and named, and what
+//! would wait for a cluster is told that it would deadlock.
+
+use std::{
+    any::Any,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::counters::Counters;
+
+/// A poll that takes longer than this blocks its worker thread, and is counted.
+const SLOW_POLL: Duration = Duration::from_millis(100);
+
+tokio::task_local! {
+    static INSIDE: ();
+}
+
+/// Something that waits was called inside `init` or `teardown`, where waiting can only end in a deadlock: return
+/// [`InitError::retry`](crate::InitError::retry) instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{wait} inside init or teardown would deadlock; return a retry instead, or wait in a task spawned by the context"
+)]
+pub struct WouldDeadlock {
+    pub(crate) wait: &'static str,
+}
+
+pub(crate) fn may_wait(wait: &'static str) -> Result<(), WouldDeadlock> {
+    match INSIDE.try_with(|()| ()) {
+        Ok(()) => Err(WouldDeadlock { wait }),
+        Err(_) => Ok(()),
+    }
+}
+
+/// How a hook ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ended<T> {
+    Done(T),
+    /// With the panic's message.
+    Panicked(String),
+    /// It was dropped because `stop` came first.
+    Stopped,
+}
+
+/// Runs an asynchronous hook until it ends or `stop` does. The hook is dropped before this returns, and a panic of its drop
+/// is caught too.
+pub(crate) async fn run<T>(
+    counters: &Counters,
+    who: &'static str,
+    hook: Pin<Box<dyn Future<Output = T> + Send + '_>>,
+    stop: impl Future<Output = ()>,
+) -> Ended<T> {
+    watch(counters, who, Box::pin(INSIDE.scope((), hook)), stop).await
+}
+
+async fn watch<T>(
+    counters: &Counters,
+    who: &'static str,
+    hook: Pin<Box<dyn Future<Output = T> + Send + '_>>,
+    stop: impl Future<Output = ()>,
+) -> Ended<T> {
+    let mut hook = Some(hook);
+    let ended = {
+        let watched = Watched {
+            hook: hook.as_mut(),
+            counters,
+            who,
+        };
+        tokio::select! {
+            biased;
+            ended = watched => ended,
+            () = stop => Ended::Stopped,
+        }
+    };
+    match (call(counters, who, || drop(hook.take())), ended) {
+        (Err(panic), Ended::Done(_) | Ended::Stopped) => Ended::Panicked(panic),
+        (_, ended) => ended,
+    }
+}
+
+/// The same for a task that a hook spawned: it may wait.
+pub(crate) async fn run_task(
+    counters: &Counters,
+    who: &'static str,
+    task: Pin<Box<dyn Future<Output = ()> + Send + '_>>,
+    stop: impl Future<Output = ()>,
+) -> Ended<()> {
+    watch(counters, who, task, stop).await
+}
+
+/// Calls a plain hook.
+pub(crate) fn call<T>(
+    counters: &Counters,
+    who: &'static str,
+    hook: impl FnOnce() -> T,
+) -> Result<T, String> {
+    let begun = Instant::now();
+    let result = catch_unwind(AssertUnwindSafe(hook));
+    counters.polled(who, begun.elapsed(), SLOW_POLL);
+    result.map_err(|panic| {
+        counters.panicked(who);
+        message(&*panic)
+    })
+}
+
+struct Watched<'a, F> {
+    hook: Option<&'a mut F>,
+    counters: &'a Counters,
+    who: &'static str,
+}
+
+impl<T, F: Future<Output = T> + Unpin> Future for Watched<'_, F> {
+    type Output = Ended<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended<T>> {
+        let (counters, who) = (self.counters, self.who);
+        let Some(hook) = self.hook.as_mut() else {
+            return Poll::Pending;
+        };
+        match call(counters, who, || Pin::new(&mut **hook).poll(cx)) {
+            Ok(poll) => poll.map(Ended::Done),
+            Err(panic) => Poll::Ready(Ended::Panicked(panic)),
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!(
+        "panicked: {}",
+        text.unwrap_or("with a value that is no text")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    struct PanicsOnDrop;
+    impl Drop for PanicsOnDrop {
+        fn drop(&mut self) {
+            panic!("in drop");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_answer_also_in_the_drop_of_a_cancelled_hook() {
+        let counters = Counters::default();
+        let panics = run(
+            &counters,
+            "test",
+            Box::pin(async { panic!("in poll") }),
+            pending(),
+        )
+        .await;
+        assert_eq!(panics, Ended::<()>::Panicked("panicked: in poll".into()));
+        let held = Box::pin(async {
+            let _held = PanicsOnDrop;
+            pending::<()>().await;
+        });
+        assert_eq!(
+            run(&counters, "test", held, ready(())).await,
+            Ended::Panicked("panicked: in drop".into())
+        );
+        assert_eq!(counters.panics(), [("test", 2)].into());
+    }
+
+    #[tokio::test]
+    async fn waiting_inside_is_a_deadlock_and_outside_is_not() {
+        let counters = Counters::default();
+        let inside = run(
+            &counters,
+            "test",
+            Box::pin(async { may_wait("wait_for") }),
+            pending(),
+        )
+        .await;
+        assert_eq!(inside, Ended::Done(Err(WouldDeadlock { wait: "wait_for" })));
+        assert_eq!(may_wait("wait_for"), Ok(()));
+    }
+}

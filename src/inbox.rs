@@ -1,0 +1,103 @@
+//! What the engine is told from outside its own tasks: signals of connections, and calls of users. It keeps the newest of each, so it
+//! is bounded by what there is to speak of, and nobody who speaks waits.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::sync::Notify;
+
+use crate::{ClusterKey, Generation};
+
+#[derive(Default)]
+pub(crate) struct Inbox {
+    letters: Mutex<Letters>,
+    arrived: Notify,
+}
+
+/// Everything since it was last taken.
+#[derive(Default)]
+pub(crate) struct Letters {
+    pub(crate) signals: HashMap<Generation, Signals>,
+    pub(crate) commands: BTreeSet<Command>,
+}
+
+/// The signals of one connection.
+pub(crate) struct Signals {
+    pub(crate) key: ClusterKey,
+    pub(crate) doubt: bool,
+    /// By slot: the incarnation that failed, and why.
+    pub(crate) failed: BTreeMap<usize, (u32, Arc<str>)>,
+}
+
+/// Something that a connection's tasks say.
+pub(crate) enum Signal {
+    Doubt,
+    Failed {
+        slot: usize,
+        incarnation: u32,
+        error: Arc<str>,
+    },
+}
+
+/// Something that a user asks for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Command {
+    RetryNow(ClusterKey),
+    Reconnect(ClusterKey),
+    Reconsider(ClusterKey, usize),
+    ReleaseBrake,
+    /// A subscriber asked for another `unhealthy_for`.
+    Durations,
+    Shutdown,
+}
+
+impl Inbox {
+    pub(crate) fn signal(&self, key: &ClusterKey, generation: Generation, signal: Signal) {
+        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        let signals = letters
+            .signals
+            .entry(generation)
+            .or_insert_with(|| Signals {
+                key: key.clone(),
+                doubt: false,
+                failed: BTreeMap::new(),
+            });
+        match signal {
+            Signal::Doubt => signals.doubt = true,
+            Signal::Failed {
+                slot,
+                incarnation,
+                error,
+            } => {
+                let newest = signals
+                    .failed
+                    .get(&slot)
+                    .is_none_or(|(known, _)| *known < incarnation);
+                if newest {
+                    signals.failed.insert(slot, (incarnation, error));
+                }
+            }
+        }
+        drop(letters);
+        self.arrived.notify_one();
+    }
+
+    pub(crate) fn command(&self, command: Command) {
+        self.letters
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .commands
+            .insert(command);
+        self.arrived.notify_one();
+    }
+
+    pub(crate) fn take(&self) -> Letters {
+        std::mem::take(&mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+}

@@ -1,0 +1,121 @@
+//! The name of a cluster. A key is only a name: which cluster stands behind it is said by its [`Identity`](crate::Identity).
+
+use std::{borrow::Borrow, convert::Infallible, fmt, str::FromStr, sync::Arc};
+
+/// An optional namespace, and a name; cheap to clone, hash and compare.
+///
+/// It prints as client-go's `NamespacedName` does: `ns/name`, and `/name` without a namespace. What it prints parses back to
+/// itself, also when the name has slashes in it, as the contexts that `aws eks update-kubeconfig` writes have.
+///
+/// ```
+/// use clustercache::ClusterKey;
+///
+/// let key: ClusterKey = "prod/eu-1".parse().unwrap();
+/// assert_eq!((key.namespace(), key.name()), (Some("prod"), "eu-1"));
+///
+/// let context = ClusterKey::named("arn:aws:eks:eu-1:1:cluster/a");
+/// assert_eq!((context.namespace(), context.name()), (None, "arn:aws:eks:eu-1:1:cluster/a"));
+/// assert_eq!(context.to_string().parse(), Ok(context));
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClusterKey(Arc<str>);
+
+impl ClusterKey {
+    /// A key with a namespace; an empty one is none. A namespace has no slash (a Kubernetes name cannot): one that had would end at its first.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self(format!("{namespace}/{name}").into())
+    }
+
+    /// A key without a namespace. The name may have slashes in it.
+    pub fn named(name: &str) -> Self {
+        Self::new("", name)
+    }
+
+    /// The namespace, if there is one.
+    pub fn namespace(&self) -> Option<&str> {
+        let (namespace, _) = self.split();
+        (!namespace.is_empty()).then_some(namespace)
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        self.split().1
+    }
+
+    /// As it prints: `ns/name`, or `/name`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn split(&self) -> (&str, &str) {
+        self.0.split_once('/').unwrap_or(("", &self.0))
+    }
+}
+
+// === impl ClusterKey ===
+
+impl FromStr for ClusterKey {
+    type Err = Infallible;
+
+    /// Splits at the first `/`; text without one is a name.
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text.split_once('/') {
+            Some((namespace, name)) => Self::new(namespace, name),
+            None => Self::named(text),
+        })
+    }
+}
+
+impl fmt::Display for ClusterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for ClusterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl Borrow<str> for ClusterKey {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for ClusterKey {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_at_the_first_slash() {
+        let key: ClusterKey = "a/b/c".parse().unwrap();
+        assert_eq!((key.namespace(), key.name()), (Some("a"), "b/c"));
+    }
+
+    #[test]
+    fn an_empty_namespace_prints_a_leading_slash() {
+        assert_eq!(ClusterKey::new("", "x").to_string(), "/x");
+        assert_eq!(ClusterKey::named("x"), "x".parse().unwrap());
+        assert_eq!(ClusterKey::named("x"), "/x".parse().unwrap());
+        assert_eq!(ClusterKey::named("x").namespace(), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_it_prints_parses_back(namespace in "[^/]*", name in ".*") {
+            let key = ClusterKey::new(&namespace, &name);
+            proptest::prop_assert_eq!(key.name(), &name);
+            proptest::prop_assert_eq!(key.namespace().unwrap_or_default(), &namespace);
+            proptest::prop_assert_eq!(key.to_string().parse::<ClusterKey>().unwrap(), key);
+        }
+    }
+}

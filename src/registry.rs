@@ -1,0 +1,202 @@
+//! What readers see: for each key an immutable snapshot of one generation's values, swapped whole (rules 1 and 2). A read hashes the key,
+//! loads a pointer, and clones an `Arc`; it takes no lock, never waits and never allocates.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU8, Ordering},
+};
+
+use arc_swap::{ArcSwap, Guard};
+use typemap_rev::TypeMap;
+
+use crate::{
+    ClusterKey, ClusterResource, ClusterState, Generation, GetError, Resource, clock::Clock,
+    plan::Plan, resource::ResourceKey, vitals::Vitals,
+};
+
+/// A concurrent map that copies no entries when one is added.
+type Entries = papaya::HashMap<ClusterKey, Arc<Entry>, foldhash::fast::RandomState>;
+
+pub(crate) struct Registry {
+    entries: Entries,
+    running: AtomicU8,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) clock: Clock,
+}
+
+/// Whether there is an engine behind the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[repr(u8)]
+pub enum EngineStatus {
+    /// Built, and neither started nor driven yet.
+    NotStarted,
+    /// It runs.
+    Running,
+    /// It is shutting down.
+    ShuttingDown,
+    /// It has ended: shut down, or dropped.
+    Ended,
+    /// It panicked. That is a fault of this crate.
+    Panicked,
+}
+
+/// What is known under one key. It stays the same for as long as the key is known.
+pub(crate) struct Entry {
+    pub(crate) key: ClusterKey,
+    snapshot: ArcSwap<Snapshot>,
+}
+
+/// One moment of a cluster, with the values of at most one generation.
+pub(crate) struct Snapshot {
+    /// Counts the identities that had this key.
+    pub(crate) identity: u64,
+    pub(crate) generation: Option<Generation>,
+    pub(crate) values: TypeMap,
+    pub(crate) state: Arc<ClusterState>,
+    /// Signs of life of the published connection.
+    pub(crate) vitals: Option<Arc<Vitals>>,
+    pub(crate) access: Option<crate::ClusterAccess>,
+}
+
+impl Registry {
+    pub(crate) fn new(plan: Arc<Plan>, clock: Clock) -> Self {
+        Self {
+            entries: Entries::default(),
+            running: AtomicU8::new(EngineStatus::NotStarted as u8),
+            plan,
+            clock,
+        }
+    }
+
+    pub(crate) fn status(&self) -> EngineStatus {
+        match self.running.load(Ordering::Acquire) {
+            0 => EngineStatus::NotStarted,
+            1 => EngineStatus::Running,
+            2 => EngineStatus::ShuttingDown,
+            3 => EngineStatus::Ended,
+            _ => EngineStatus::Panicked,
+        }
+    }
+
+    pub(crate) fn set_status(&self, status: EngineStatus) {
+        self.running.store(status as u8, Ordering::Release);
+    }
+
+    pub(crate) fn get<R: ClusterResource>(
+        &self,
+        key: &ClusterKey,
+    ) -> Result<Resource<R>, GetError> {
+        self.read(key, |entry| entry.get::<R>(&self.plan))?
+    }
+
+    pub(crate) fn entry(&self, key: &ClusterKey) -> Result<Arc<Entry>, GetError> {
+        self.read(key, Arc::clone)
+    }
+
+    /// Calls `with` on the key's entry, if the engine runs.
+    pub(crate) fn read<T>(
+        &self,
+        key: &ClusterKey,
+        with: impl FnOnce(&Arc<Entry>) -> T,
+    ) -> Result<T, GetError> {
+        self.check_running()?;
+        let entries = self.entries.pin();
+        entries
+            .get(key)
+            .map(with)
+            .ok_or_else(|| GetError::Unknown { key: key.clone() })
+    }
+
+    pub(crate) fn check_running(&self) -> Result<(), GetError> {
+        match self.status() {
+            EngineStatus::Running => Ok(()),
+            status => Err(GetError::NotRunning { status }),
+        }
+    }
+
+    /// The newest state of a key, also of one that is no more owned; `None` if it is not known.
+    pub(crate) fn state(&self, key: &ClusterKey) -> Option<ClusterState> {
+        self.entries
+            .pin()
+            .get(key)
+            .map(|entry| entry.state(&self.clock))
+    }
+
+    pub(crate) fn keys(&self) -> Vec<ClusterKey> {
+        self.entries.pin().keys().cloned().collect()
+    }
+
+    pub(crate) fn contains(&self, key: &ClusterKey) -> bool {
+        self.entries.pin().contains_key(key)
+    }
+
+    /// The engine only.
+    pub(crate) fn publish(&self, key: &ClusterKey, snapshot: Snapshot) {
+        let entries = self.entries.pin();
+        match entries.get(key) {
+            Some(entry) => entry.snapshot.store(Arc::new(snapshot)),
+            None => {
+                let snapshot = ArcSwap::from_pointee(snapshot);
+                entries.insert(
+                    key.clone(),
+                    Arc::new(Entry {
+                        key: key.clone(),
+                        snapshot,
+                    }),
+                );
+            }
+        }
+    }
+
+    /// The engine only. Who still holds the entry reads its last snapshot, which the engine has emptied before.
+    pub(crate) fn remove(&self, key: &ClusterKey) {
+        self.entries.pin().remove(key);
+    }
+}
+
+impl Entry {
+    pub(crate) fn load(&self) -> Guard<Arc<Snapshot>> {
+        self.snapshot.load()
+    }
+
+    pub(crate) fn load_full(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    pub(crate) fn get<R: ClusterResource>(&self, plan: &Plan) -> Result<Resource<R>, GetError> {
+        self.load().get(plan)
+    }
+
+    pub(crate) fn state(&self, clock: &Clock) -> ClusterState {
+        self.load().state(clock)
+    }
+}
+
+impl Snapshot {
+    pub(crate) fn get<R: ClusterResource>(&self, plan: &Plan) -> Result<Resource<R>, GetError> {
+        self.borrow(plan).cloned()
+    }
+
+    pub(crate) fn borrow<R: ClusterResource>(&self, plan: &Plan) -> Result<&Resource<R>, GetError> {
+        self.values
+            .get::<ResourceKey<R>>()
+            .ok_or_else(|| GetError::absent::<R>(plan, &self.state))
+    }
+
+    /// The state with the newest signs of life in it, which are not worth a publication each.
+    pub(crate) fn state(&self, clock: &Clock) -> ClusterState {
+        let mut state = ClusterState::clone(&self.state);
+        if let Some(vitals) = &self.vitals {
+            let signs = vitals.read();
+            let newer = |at, old| std::cmp::max(signs_time(at, clock), old);
+            state.last_success = newer(signs.any, state.last_success);
+            state.last_probe = newer(signs.probe, state.last_probe);
+        }
+        state
+    }
+}
+
+fn signs_time(at: Option<tokio::time::Instant>, clock: &Clock) -> Option<std::time::SystemTime> {
+    at.map(|at| clock.wall(at))
+}
