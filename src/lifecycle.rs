@@ -3,4 +3,6 @@
 pub(crate) mod backoff;
 pub(crate) mod brake;
 pub(crate) mod claims;
+pub(crate) mod cluster;
 pub(crate) mod detector;
+pub(crate) mod resources;

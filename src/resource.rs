@@ -17,6 +17,7 @@ mod error;
 mod health;
 
 pub(crate) use erased::{Health, Provider, ResourceKey, Value, erase, erase_health};
+pub(crate) use error::Then;
 pub use error::{FailureKind, InitError};
 pub use health::{Answer, CheckContext, CheckError, HealthCheck, Route};
 
