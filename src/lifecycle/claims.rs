@@ -1,12 +1,28 @@
-//! Which source's word counts for a key.
+//! Which source's word counts for a key. Keeps "several sources may name a key: the first registered wins", "removal is by
+//! identity" (rule 9), and "a stream that restarts removes nothing before its next `Synced`".
+//!
+//! What counts is the claim of the first registered source among those that the filters let in; where none is let in, that of the
+//! first registered source. A filter that shuts out a high claim so makes room for a lower one.
+
+use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
 use crate::{ClusterKey, Identity, Upsert, options::SourceOptions};
 
+#[cfg(test)]
+mod tests;
+
 /// What all sources say. The first registered source that names a key wins it.
 #[derive(Debug)]
-pub(crate) struct Claims {}
+pub(crate) struct Claims {
+    sources: Vec<Source>,
+    /// Never empty for a key, and in the order of the sources.
+    named: BTreeMap<ClusterKey, Vec<Entry>>,
+    /// When lower sources wait no longer for the first `Synced` of higher ones; `None` once that was, or if it is never.
+    waits_until: Option<Instant>,
+    waited: bool,
+}
 
 /// What one source says.
 #[derive(Clone, Debug)]
@@ -32,41 +48,162 @@ pub(crate) struct Claim {
     pub(crate) upsert: Upsert,
     /// Let in by the filters, and not waiting for a higher source's first `Synced`.
     pub(crate) owned: bool,
-    /// Other sources that name the key.
+    /// Other sources that name the key, in their order.
     pub(crate) shadowed: Vec<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Source {
+    /// Counts its streams.
+    stream: u64,
+    /// Whether this stream was synced: then nothing of an older one is left.
+    synced: bool,
+    synced_once: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    source: usize,
+    /// The stream that named it last.
+    stream: u64,
+    upsert: Upsert,
+    owned: bool,
 }
 
 impl Claims {
     /// For this many sources, which all begin now.
     pub(crate) fn new(sources: usize, now: Instant, options: &SourceOptions) -> Self {
-        let _ = (sources, now, options);
-        todo!()
+        Self {
+            sources: (0..sources).map(|_| Source::default()).collect(),
+            named: BTreeMap::new(),
+            waits_until: now.checked_add(options.higher_first),
+            waited: false,
+        }
     }
 
-    /// Takes a word; the keys for which what counts has changed come out.
+    /// Takes a word; the keys for which what counts has changed come out, sorted.
     pub(crate) fn say(&mut self, source: usize, word: Word) -> Vec<ClusterKey> {
-        let _ = (source, word);
-        todo!()
+        match word {
+            Word::Began => {
+                let state = &mut self.sources[source];
+                state.stream += 1;
+                state.synced = false;
+                Vec::new()
+            }
+            Word::Synced => self.synced(source),
+            Word::Upsert { upsert, owned } => {
+                let stream = self.sources[source].stream;
+                let key = upsert.key.clone();
+                self.change(key, |entries| {
+                    let entry = Entry {
+                        source,
+                        stream,
+                        upsert,
+                        owned,
+                    };
+                    match entries.binary_search_by_key(&source, |entry| entry.source) {
+                        Ok(at) => entries[at] = entry,
+                        Err(at) => entries.insert(at, entry),
+                    }
+                })
+            }
+            Word::Remove { key, identity } => self.change(key, |entries| {
+                entries.retain(|entry| {
+                    let same = identity == Identity::ByCa || identity == entry.upsert.identity;
+                    entry.source != source || !same
+                });
+            }),
+        }
     }
 
     /// When [`timer`](Self::timer) is to be called: the wait for higher sources ends.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        todo!()
+        let somebody_may_wait = self.open() + 1 < self.sources.len();
+        self.waits_until.filter(|_| somebody_may_wait)
     }
 
     pub(crate) fn timer(&mut self, now: Instant) -> Vec<ClusterKey> {
-        let _ = now;
-        todo!()
+        if self.waits_until.is_none_or(|until| now < until) {
+            return Vec::new();
+        }
+        self.waits_until = None;
+        let before = self.open();
+        self.waited = true;
+        let after = self.open();
+        let opened = |entries: &[Entry]| opens(entries, before, after);
+        let named = self.named.iter();
+        named
+            .filter(|(_, entries)| opened(entries))
+            .map(|(key, _)| key.clone())
+            .collect()
     }
 
     /// What counts for a key; `None`: nobody names it.
     pub(crate) fn get(&self, key: &ClusterKey) -> Option<Claim> {
-        let _ = key;
-        todo!()
+        let entries = self.named.get(key)?;
+        let winner = winner(entries)?;
+        let others = entries.iter().map(|entry| entry.source);
+        Some(Claim {
+            source: winner.source,
+            upsert: winner.upsert.clone(),
+            owned: winner.owned && winner.source <= self.open(),
+            shadowed: others.filter(|&source| source != winner.source).collect(),
+        })
     }
 
     /// Whether every source has been synced once.
     pub(crate) fn all_synced(&self) -> bool {
-        todo!()
+        self.sources.iter().all(|source| source.synced_once)
     }
+
+    fn change(&mut self, key: ClusterKey, change: impl FnOnce(&mut Vec<Entry>)) -> Vec<ClusterKey> {
+        let before = self.get(&key);
+        let entries = self.named.entry(key.clone()).or_default();
+        change(entries);
+        if entries.is_empty() {
+            self.named.remove(&key);
+        }
+        let changed = before != self.get(&key);
+        changed.then_some(key).into_iter().collect()
+    }
+
+    fn synced(&mut self, source: usize) -> Vec<ClusterKey> {
+        let before = self.open();
+        let state = &mut self.sources[source];
+        if state.synced {
+            return Vec::new();
+        }
+        state.synced = true;
+        state.synced_once = true;
+        let stream = state.stream;
+        let after = self.open();
+        let mut changed = Vec::new();
+        self.named.retain(|key, entries| {
+            let count = entries.len();
+            entries.retain(|entry| entry.source != source || entry.stream == stream);
+            // One claim less shows at least in what is shadowed.
+            if entries.len() < count || opens(entries, before, after) {
+                changed.push(key.clone());
+            }
+            !entries.is_empty()
+        });
+        changed
+    }
+
+    /// The lowest source that waits for no other: the first that was never synced.
+    fn open(&self) -> usize {
+        let first = self.sources.iter().position(|source| !source.synced_once);
+        first.filter(|_| !self.waited).unwrap_or(usize::MAX - 1)
+    }
+}
+
+fn winner(entries: &[Entry]) -> Option<&Entry> {
+    let let_in = entries.iter().find(|entry| entry.owned);
+    let_in.or(entries.first())
+}
+
+/// Whether what counts is let in only now that the sources up to `after` wait no longer, where those up to `before` did not.
+fn opens(entries: &[Entry], before: usize, after: usize) -> bool {
+    winner(entries)
+        .is_some_and(|winner| winner.owned && (before < winner.source && winner.source <= after))
 }
