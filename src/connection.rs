@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    ClusterAccess, ClusterKey, Generation, latch::Latch, resource::Value, shared::Shared,
-    vitals::Vitals,
+    ClusterAccess, ClusterKey, Generation, context::Attempt, latch::Latch, resource::Value,
+    shared::Shared, vitals::Vitals,
 };
 
 pub(crate) struct Connection {
@@ -25,26 +25,26 @@ pub(crate) struct Connection {
     pub(crate) shared: Arc<Shared>,
     pub(crate) vitals: Arc<Vitals>,
     pub(crate) identity: Arc<IdentityState>,
-    /// The newest access, and its number: 0 at first, one more with each new credential.
-    access: ArcSwap<(u64, ClusterAccess)>,
+    access: ArcSwap<ClusterAccess>,
     /// Failed attempts to connect in a row: who dials is served by that.
     pub(crate) failures: AtomicU32,
     /// The connection that this one is to replace, for `predecessor`.
     predecessor: Mutex<Option<Arc<Connection>>>,
-    /// Set when the connection begins to end: running inits are cancelled.
-    pub(crate) ending: Latch,
-    /// All tasks of inits: joined before the first teardown.
-    pub(crate) inits: TaskTracker,
+    running: Mutex<Vec<Arc<Attempt>>>,
     up: Mutex<Vec<Up>>,
 }
 
-/// A value that is up, or being torn down.
+/// A value that is up, or being torn down, and the init that made it.
 #[derive(Clone)]
 pub(crate) struct Up {
-    pub(crate) slot: usize,
-    pub(crate) incarnation: u32,
     pub(crate) value: Value,
-    pub(crate) scope: Arc<Scope>,
+    pub(crate) attempt: Arc<Attempt>,
+}
+
+impl Up {
+    pub(crate) fn slot(&self) -> usize {
+        self.attempt.slot
+    }
 }
 
 /// The tasks of one resource.
@@ -64,43 +64,74 @@ impl Connection {
         generation: Generation,
         access: ClusterAccess,
         identity: Arc<IdentityState>,
+        vitals: Arc<Vitals>,
         predecessor: Option<Arc<Connection>>,
     ) -> Self {
         Self {
-            vitals: Arc::new(Vitals::new(shared.registry.clock)),
+            vitals,
             key,
             generation,
             shared,
             identity,
-            access: ArcSwap::from_pointee((0, access)),
+            access: ArcSwap::from_pointee(access),
             failures: AtomicU32::new(0),
             predecessor: Mutex::new(predecessor),
-            ending: Latch::default(),
-            inits: TaskTracker::new(),
+            running: Mutex::default(),
             up: Mutex::default(),
         }
     }
 
+    /// The newest access.
     pub(crate) fn access(&self) -> ClusterAccess {
-        self.access.load().1.clone()
-    }
-
-    /// Which access is the newest.
-    pub(crate) fn access_number(&self) -> u64 {
-        self.access.load().0
+        ClusterAccess::clone(&self.access.load())
     }
 
     /// The engine only.
     pub(crate) fn set_access(&self, access: ClusterAccess) {
-        let number = self.access_number() + 1;
-        self.access.store(Arc::new((number, access)));
+        self.access.store(Arc::new(access));
     }
 
-    pub(crate) fn push(&self, up: Up) {
-        self.up
+    /// An init begins.
+    pub(crate) fn began(&self, attempt: Arc<Attempt>) {
+        self.running
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(up);
+            .push(attempt);
+    }
+
+    /// An init is over; its value, if it made one, is up.
+    pub(crate) fn finished(&self, attempt: &Arc<Attempt>, value: Option<Value>) {
+        if let Some(value) = value {
+            let up = Up {
+                value,
+                attempt: Arc::clone(attempt),
+            };
+            self.up
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(up);
+        }
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.retain(|other| !Arc::ptr_eq(other, attempt));
+        drop(running);
+        attempt.done.set();
+    }
+
+    /// The inits that run.
+    pub(crate) fn running(&self) -> Vec<Arc<Attempt>> {
+        self.running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Readers get these no more.
+    pub(crate) fn mark_retired(&self, slots: impl Fn(usize) -> bool) {
+        let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = up.iter().filter(|up| slots(up.slot()));
+        let lives: Vec<_> = taken.map(|up| Arc::clone(&up.attempt.life)).collect();
+        drop(up);
+        lives.iter().for_each(|life| life.retired.set());
     }
 
     /// What is up, in the order in which it came up.
@@ -113,13 +144,13 @@ impl Connection {
 
     pub(crate) fn value(&self, slot: usize) -> Option<Up> {
         let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
-        up.iter().find(|up| up.slot == slot).cloned()
+        up.iter().find(|up| up.slot() == slot).cloned()
     }
 
     /// Takes out the newest value that is one of `slots`.
     pub(crate) fn pop(&self, slots: impl Fn(usize) -> bool) -> Option<Up> {
         let mut up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = up.iter().rposition(|up| slots(up.slot))?;
+        let index = up.iter().rposition(|up| slots(up.slot()))?;
         Some(up.remove(index))
     }
 

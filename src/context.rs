@@ -9,6 +9,7 @@ use crate::{
     connection::{Connection, Scope},
     hook,
     inbox::Signal,
+    latch::Latch,
     resource::{Life, Value},
 };
 
@@ -23,9 +24,13 @@ pub(crate) struct Attempt {
     pub(crate) attempt: u32,
     pub(crate) life: Arc<Life>,
     pub(crate) scope: Arc<Scope>,
-    /// The values of what was declared, by slot: those it was built on.
-    pub(crate) built_on: Vec<(usize, Value)>,
+    /// The values of what was declared: those it is built on.
+    pub(crate) built_on: Vec<Value>,
     pub(crate) paused: Paused,
+    /// Cancels the init.
+    pub(crate) stop: Latch,
+    /// The init is over, whatever came of it.
+    pub(crate) done: Latch,
 }
 
 /// A declared need was read as something else than what was declared.
@@ -59,7 +64,7 @@ impl InitContext {
         self.0.connection.generation
     }
 
-    /// The n-th init of this resource within the connection that succeeds will be this one, from 1.
+    /// The n-th init of this resource within the connection, from 1; failed ones count.
     pub fn incarnation(&self) -> u32 {
         self.0.life.incarnation
     }
@@ -94,10 +99,7 @@ impl InitContext {
 
     /// A resource that was declared by [`Requires::wants`](crate::Requires::wants), if it was there when this init began.
     pub fn try_get<R: ClusterResource>(&self) -> Option<Resource<R>> {
-        self.0
-            .built_on
-            .iter()
-            .find_map(|(_, value)| Resource::from_erased(value))
+        self.0.built_on.iter().find_map(Resource::from_erased)
     }
 
     /// In a make-before-break replacement, the same resource of the connection that is to be replaced, while that is up.

@@ -12,9 +12,9 @@ use std::{
 /// Counts since the cache was built. They only grow.
 #[derive(Debug, Default)]
 pub struct Counters {
-    panics: Mutex<BTreeMap<&'static str, u64>>,
-    slow_polls: Mutex<BTreeMap<&'static str, u64>>,
-    rebuilds: Mutex<BTreeMap<&'static str, u64>>,
+    panics: Mutex<BTreeMap<Box<str>, u64>>,
+    slow_polls: Mutex<BTreeMap<Box<str>, u64>>,
+    rebuilds: Mutex<BTreeMap<Box<str>, u64>>,
     pub(crate) connects: AtomicU64,
     pub(crate) abandoned: AtomicU64,
     pub(crate) brakes: AtomicU64,
@@ -23,17 +23,17 @@ pub struct Counters {
 
 impl Counters {
     /// Panics of hooks, by provider or source.
-    pub fn panics(&self) -> BTreeMap<&'static str, u64> {
+    pub fn panics(&self) -> BTreeMap<Box<str>, u64> {
         read(&self.panics)
     }
 
     /// Polls and calls of hooks that blocked for more than 100 ms, by provider or source.
-    pub fn slow_polls(&self) -> BTreeMap<&'static str, u64> {
+    pub fn slow_polls(&self) -> BTreeMap<Box<str>, u64> {
         read(&self.slow_polls)
     }
 
     /// Whole connections made anew because of a new credential that a provider could not take in place, by provider.
-    pub fn rebuilds(&self) -> BTreeMap<&'static str, u64> {
+    pub fn rebuilds(&self) -> BTreeMap<Box<str>, u64> {
         read(&self.rebuilds)
     }
 
@@ -57,15 +57,15 @@ impl Counters {
         self.stalls.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn panicked(&self, who: &'static str) {
+    pub(crate) fn panicked(&self, who: &str) {
         bump(&self.panics, who);
     }
 
-    pub(crate) fn rebuilt(&self, who: &'static str) {
+    pub(crate) fn rebuilt(&self, who: &str) {
         bump(&self.rebuilds, who);
     }
 
-    pub(crate) fn polled(&self, who: &'static str, took: Duration, most: Duration) {
+    pub(crate) fn polled(&self, who: &str, took: Duration, most: Duration) {
         if took > most {
             bump(&self.slow_polls, who);
             tracing::warn!(
@@ -77,17 +77,17 @@ impl Counters {
     }
 }
 
-fn read(counts: &Mutex<BTreeMap<&'static str, u64>>) -> BTreeMap<&'static str, u64> {
+fn read(counts: &Mutex<BTreeMap<Box<str>, u64>>) -> BTreeMap<Box<str>, u64> {
     counts
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .clone()
 }
 
-fn bump(counts: &Mutex<BTreeMap<&'static str, u64>>, who: &'static str) {
+fn bump(counts: &Mutex<BTreeMap<Box<str>, u64>>, who: &str) {
     *counts
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .entry(who)
+        .entry(who.into())
         .or_default() += 1;
 }

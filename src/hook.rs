@@ -52,7 +52,7 @@ pub(crate) enum Ended<T> {
 /// is caught too.
 pub(crate) async fn run<T>(
     counters: &Counters,
-    who: &'static str,
+    who: &str,
     hook: Pin<Box<dyn Future<Output = T> + Send + '_>>,
     stop: impl Future<Output = ()>,
 ) -> Ended<T> {
@@ -61,7 +61,7 @@ pub(crate) async fn run<T>(
 
 async fn watch<T>(
     counters: &Counters,
-    who: &'static str,
+    who: &str,
     hook: Pin<Box<dyn Future<Output = T> + Send + '_>>,
     stop: impl Future<Output = ()>,
 ) -> Ended<T> {
@@ -85,19 +85,19 @@ async fn watch<T>(
 }
 
 /// The same for a task that a hook spawned: it may wait.
-pub(crate) async fn run_task(
+pub(crate) async fn run_task<T>(
     counters: &Counters,
-    who: &'static str,
-    task: Pin<Box<dyn Future<Output = ()> + Send + '_>>,
+    who: &str,
+    task: Pin<Box<dyn Future<Output = T> + Send + '_>>,
     stop: impl Future<Output = ()>,
-) -> Ended<()> {
+) -> Ended<T> {
     watch(counters, who, task, stop).await
 }
 
 /// Calls a plain hook.
 pub(crate) fn call<T>(
     counters: &Counters,
-    who: &'static str,
+    who: &str,
     hook: impl FnOnce() -> T,
 ) -> Result<T, String> {
     let begun = Instant::now();
@@ -112,7 +112,7 @@ pub(crate) fn call<T>(
 struct Watched<'a, F> {
     hook: Option<&'a mut F>,
     counters: &'a Counters,
-    who: &'static str,
+    who: &'a str,
 }
 
 impl<T, F: Future<Output = T> + Unpin> Future for Watched<'_, F> {
@@ -173,7 +173,7 @@ mod tests {
             run(&counters, "test", held, ready(())).await,
             Ended::Panicked("panicked: in drop".into())
         );
-        assert_eq!(counters.panics(), [("test", 2)].into());
+        assert_eq!(counters.panics(), [("test".into(), 2)].into());
     }
 
     #[tokio::test]

@@ -1,11 +1,14 @@
 //! A cache of what controllers need for every Kubernetes cluster.
 
 mod access;
+mod builder;
+mod cache;
 mod clock;
 mod connection;
 mod context;
 mod counters;
 mod dial;
+mod engine;
 mod error;
 mod events;
 mod hook;
@@ -26,9 +29,12 @@ pub use access::{
     AccessBuilder, AccessChange, AccessError, CaBundle, ClientCertificate, ClusterAccess,
     Credential, Endpoint, Fingerprint,
 };
+pub use builder::{Builder, Mistake, StartError};
+pub use cache::{Borrowed, Cluster, ClusterCache, ClusterSnapshot};
 pub use context::{Alive, ContextError, InitContext, TeardownContext, TeardownReason};
 pub use counters::Counters;
 pub use dial::DialPermit;
+pub use engine::{Abandoned, Engine, HookKind, ShutdownReport};
 pub use error::{GetError, WaitError};
 pub use events::{Changes, Event, Subscription};
 pub use hook::WouldDeadlock;

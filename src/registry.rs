@@ -179,9 +179,12 @@ impl Snapshot {
     }
 
     pub(crate) fn borrow<R: ClusterResource>(&self, plan: &Plan) -> Result<&Resource<R>, GetError> {
-        self.values
-            .get::<ResourceKey<R>>()
+        self.find()
             .ok_or_else(|| GetError::absent::<R>(plan, &self.state))
+    }
+
+    pub(crate) fn find<R: ClusterResource>(&self) -> Option<&Resource<R>> {
+        self.values.get::<ResourceKey<R>>()
     }
 
     /// The state with the newest signs of life in it, which are not worth a publication each.

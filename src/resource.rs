@@ -17,8 +17,8 @@ mod error;
 mod health;
 
 pub(crate) use erased::{Health, Provider, ResourceKey, Value, erase, erase_health};
-pub(crate) use error::Then;
 pub use error::{FailureKind, InitError};
+pub(crate) use error::{Then, chain, escaped};
 pub use health::{Answer, CheckContext, CheckError, HealthCheck, Route};
 
 /// A provider of one kind of value, made for every cluster when it is reachable and torn down when it is not.
@@ -190,7 +190,7 @@ impl<R: ClusterResource> Resource<R> {
         self.0.life.generation
     }
 
-    /// The n-th init of this resource within the connection, from 1.
+    /// Of the n-th init of this resource within the connection, from 1; failed ones count.
     pub fn incarnation(&self) -> u32 {
         self.0.life.incarnation
     }

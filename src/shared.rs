@@ -1,12 +1,20 @@
 //! What the handle, the engine and its tasks share.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::sync::mpsc;
 
 use crate::{
+    ShutdownReport,
     counters::Counters,
     dial::DialPool,
+    engine::Report,
     events::Events,
     inbox::Inbox,
+    latch::Latch,
     options::Options,
     plan::Plan,
     registry::Registry,
@@ -17,11 +25,25 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) plan: Arc<Plan>,
     /// By slot.
-    pub(crate) providers: Vec<Arc<dyn Provider>>,
+    pub(crate) providers: Vec<Registered>,
     pub(crate) health: Arc<dyn Health>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) events: Events,
     pub(crate) inbox: Inbox,
     pub(crate) dials: DialPool,
     pub(crate) counters: Counters,
+    /// What tasks tell the engine. It is bounded: a task waits for the engine, which never waits for a task.
+    pub(crate) reports: mpsc::Sender<Report>,
+    /// Every cluster known at start is connected or has been tried.
+    pub(crate) started: Latch,
+    /// The engine has ended.
+    pub(crate) ended: Latch,
+    pub(crate) shutdown: Mutex<ShutdownReport>,
+}
+
+/// A provider, and what it was asked once.
+pub(crate) struct Registered {
+    pub(crate) provider: Arc<dyn Provider>,
+    pub(crate) init_timeout: Duration,
+    pub(crate) teardown_timeout: Duration,
 }

@@ -42,8 +42,6 @@ pub(crate) trait Provider: Send + Sync {
     fn refresh(&self, value: &Value, access: &ClusterAccess) -> Refresh;
     /// Puts the value where readers find it.
     fn publish(&self, value: &Value, into: &mut TypeMap);
-    /// Whose life the value is.
-    fn life<'a>(&self, value: &'a Value) -> &'a Arc<Life>;
 }
 
 /// A [`HealthCheck`] without its types.
@@ -116,10 +114,6 @@ impl<R: ClusterResource> Provider for Erased<R> {
         if let Some(resource) = Resource::<R>::from_erased(value) {
             into.insert::<ResourceKey<R>>(resource);
         }
-    }
-
-    fn life<'a>(&self, value: &'a Value) -> &'a Arc<Life> {
-        &live::<R>(value).life
     }
 }
 

@@ -1,0 +1,288 @@
+//! Setting a cache up. Nothing fails here before `start` or `build`, which report every mistake at once.
+
+use std::{
+    any::TypeId,
+    fmt,
+    sync::{Arc, Mutex},
+};
+
+use tokio::sync::mpsc;
+
+use crate::{
+    ClusterCache, ClusterResource, ClusterSource, HealthCheck, PlanError, Upsert,
+    clock::Clock,
+    counters::Counters,
+    dial::DialPool,
+    engine::{Engine, Filter, RegisteredSource},
+    events::Events,
+    inbox::Inbox,
+    latch::Latch,
+    options::Options,
+    plan::{Plan, Spec},
+    registry::Registry,
+    resource::{Health, Provider, erase, erase_health},
+    shared::{Registered, Shared},
+};
+
+/// How many reports of tasks may wait for the engine; a task waits when there are more.
+const REPORTS: usize = 1_024;
+
+/// Sets a [`ClusterCache`] up.
+///
+/// ```
+/// # use async_trait::async_trait;
+/// # use clustercache::*;
+/// # struct Client;
+/// # #[async_trait]
+/// # impl ClusterResource for Client {
+/// #     type Value = ();
+/// #     fn name(&self) -> &'static str { "client" }
+/// #     async fn init(&self, _: &InitContext) -> Result<(), InitError> { Ok(()) }
+/// # }
+/// # #[async_trait]
+/// # impl HealthCheck for Client {
+/// #     async fn check(&self, _: &(), _: &CheckContext) -> Result<Answer, CheckError> { Ok(Answer::Ready) }
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), StartError> {
+/// let cache = ClusterCache::builder()
+///     .source(MemorySource::new("fleet"))
+///     .resource(Client)
+///     .health_from::<Client>()
+///     .start()?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+#[derive(Default)]
+pub struct Builder {
+    sources: Vec<Arc<dyn ClusterSource>>,
+    filters: Vec<Filter>,
+    providers: Vec<Candidate>,
+    health: Vec<(TypeId, &'static str)>,
+    options: Options,
+}
+
+/// A provider as it was registered.
+struct Candidate {
+    provider: Arc<dyn Provider>,
+    type_name: &'static str,
+    essential: bool,
+    /// The same provider as its type, for `health_from`.
+    typed: Arc<dyn std::any::Any + Send + Sync>,
+    as_health: Option<AsHealth>,
+}
+
+type AsHealth = fn(&Arc<dyn std::any::Any + Send + Sync>) -> Option<Arc<dyn Health>>;
+
+impl Builder {
+    /// Adds a source. Of several that name a key, the one added first wins.
+    pub fn source(mut self, source: impl ClusterSource) -> Self {
+        self.sources.push(Arc::new(source));
+        self
+    }
+
+    /// Lets in only clusters for which `filter` says so; all filters must. Evaluated again at every change of the cluster, on a task
+    /// of its source. A filter that panics lets nothing in.
+    pub fn filter(mut self, filter: impl Fn(&Upsert) -> bool + Send + Sync + 'static) -> Self {
+        self.filters.push(Arc::new(filter));
+        self
+    }
+
+    /// Adds a provider that a cluster must have to count as connected.
+    pub fn resource<R: ClusterResource>(self, provider: R) -> Self {
+        self.add(provider, true)
+    }
+
+    /// Adds a provider without which a cluster counts as connected all the same.
+    pub fn optional<R: ClusterResource>(self, provider: R) -> Self {
+        self.add(provider, false)
+    }
+
+    /// Says which provider gives the verdict on a connection: exactly one, and it must be essential.
+    pub fn health_from<R: HealthCheck>(mut self) -> Self {
+        self.health
+            .push((TypeId::of::<R>(), std::any::type_name::<R>()));
+        let as_health: AsHealth =
+            |typed| Some(erase_health(Arc::clone(typed).downcast::<R>().ok()?));
+        // Found again at `build`, whatever the order of the calls.
+        self.providers.iter_mut().for_each(|candidate| {
+            if candidate.provider.type_id() == TypeId::of::<R>() {
+                candidate.as_health = Some(as_health);
+            }
+        });
+        self
+    }
+
+    /// Changes options.
+    pub fn configure(mut self, change: impl FnOnce(&mut Options)) -> Self {
+        change(&mut self.options);
+        self
+    }
+
+    fn add<R: ClusterResource>(mut self, provider: R, essential: bool) -> Self {
+        let typed = Arc::new(provider);
+        self.providers.push(Candidate {
+            provider: erase(Arc::clone(&typed)),
+            type_name: std::any::type_name::<R>(),
+            essential,
+            typed,
+            as_health: None,
+        });
+        self
+    }
+
+    /// Starts the cache: spawns its engine on the current tokio runtime.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn start(self) -> Result<ClusterCache, StartError> {
+        let (cache, engine) = self.build()?;
+        tokio::spawn(engine.run());
+        Ok(cache)
+    }
+
+    /// Builds the cache and its engine, for those who drive it themselves.
+    pub fn build(self) -> Result<(ClusterCache, Engine), StartError> {
+        let mut mistakes: Vec<Mistake> = self
+            .options
+            .mistakes()
+            .into_iter()
+            .map(Mistake::Option)
+            .collect();
+        if self.sources.is_empty() {
+            mistakes.push(Mistake::NoSource);
+        }
+        if self.health.len() > 1 {
+            mistakes.push(Mistake::ManyHealth(
+                self.health.iter().map(|(_, name)| *name).collect(),
+            ));
+        }
+        let specs: Vec<Spec> = self.providers.iter().map(Candidate::spec).collect();
+        let planned = Plan::new(&specs, self.health.first().copied());
+        let plan = match planned {
+            Ok(plan) if mistakes.is_empty() => Arc::new(plan),
+            Ok(_) => return Err(StartError { mistakes }),
+            Err(errors) => {
+                mistakes.extend(errors.into_iter().map(Mistake::Plan));
+                return Err(StartError { mistakes });
+            }
+        };
+        let of_health = &self.providers[plan.slot(plan.health()).spec];
+        let health = of_health
+            .as_health
+            .and_then(|as_health| as_health(&of_health.typed));
+        let Some(health) = health else {
+            return Err(StartError {
+                mistakes: vec![Mistake::HealthBeforeResource],
+            });
+        };
+        let providers = plan
+            .slots()
+            .map(|(_, slot)| self.providers[slot.spec].registered())
+            .collect();
+        let registry = Arc::new(Registry::new(Arc::clone(&plan), Clock::start()));
+        let (sender, reports) = mpsc::channel(REPORTS);
+        let shared = Arc::new(Shared {
+            events: Events::new(&self.options.events, Arc::clone(&registry)),
+            dials: DialPool::new(&self.options.dial),
+            options: self.options,
+            plan,
+            providers,
+            health,
+            registry,
+            inbox: Inbox::default(),
+            counters: Counters::default(),
+            reports: sender,
+            started: Latch::default(),
+            ended: Latch::default(),
+            shutdown: Mutex::default(),
+        });
+        let filters: Arc<[Filter]> = self.filters.into();
+        let registered = |source: Arc<dyn ClusterSource>| RegisteredSource {
+            name: source.name().into(),
+            source,
+            filters: Arc::clone(&filters),
+        };
+        let sources = self.sources.into_iter().map(registered).collect();
+        let cache = ClusterCache {
+            shared: Arc::clone(&shared),
+        };
+        Ok((
+            cache,
+            Engine {
+                shared,
+                sources,
+                reports,
+            },
+        ))
+    }
+}
+
+impl Candidate {
+    fn spec(&self) -> Spec {
+        Spec {
+            name: self.provider.name(),
+            type_id: self.provider.type_id(),
+            type_name: self.type_name,
+            essential: self.essential,
+            requires: self.provider.requires(),
+        }
+    }
+
+    fn registered(&self) -> Registered {
+        Registered {
+            init_timeout: self.provider.init_timeout(),
+            teardown_timeout: self.provider.teardown_timeout(),
+            provider: Arc::clone(&self.provider),
+        }
+    }
+}
+
+/// Every mistake in the set-up of a cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartError {
+    mistakes: Vec<Mistake>,
+}
+
+impl StartError {
+    /// Each of them.
+    pub fn mistakes(&self) -> &[Mistake] {
+        &self.mistakes
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the cache cannot start: ")?;
+        let mut mistakes = self.mistakes.iter();
+        if let Some(first) = mistakes.next() {
+            first.fmt(f)?;
+        }
+        mistakes.try_for_each(|mistake| write!(f, "; {mistake}"))
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// One mistake in the set-up of a cache.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Mistake {
+    /// An option.
+    #[error("{0}")]
+    Option(String),
+    /// There is no source.
+    #[error("there is no source of clusters; add one with .source()")]
+    NoSource,
+    /// More than one provider was named for the verdict.
+    #[error("health_from is called {} times ({}); name one provider", .0.len(), .0.join(", "))]
+    ManyHealth(Vec<&'static str>),
+    /// The provider of the verdict was named before it was registered.
+    #[error("health_from is called before its provider is registered; call .resource() first")]
+    HealthBeforeResource,
+    /// Something in how the providers depend on each other.
+    #[error(transparent)]
+    Plan(PlanError),
+}

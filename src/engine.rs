@@ -1,0 +1,530 @@
+//! The only writer. One future holds every cluster's lifecycle, feeds it with what sources, tasks and users say, and does what comes out:
+//! it publishes snapshots and spawns the tasks in which everybody else's code runs. It waits for none of them (rules 7 and 11), and an
+//! idle cluster costs it neither a task nor a timer: there is one queue of deadlines for the fleet.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::{sync::mpsc, time::Instant};
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    ClusterKey, EngineStatus, Generation,
+    connection::IdentityState,
+    inbox::{Command, Letters},
+    latch::Latch,
+    lifecycle::{
+        brake::{Brake, BrakeChange},
+        claims::{Claims, Word},
+        cluster::{Action, Cluster, Cx},
+        detector::ProbeResult,
+        resources::Outcome,
+    },
+    shared::Shared,
+};
+
+mod apply;
+mod hooks;
+mod publish;
+mod report;
+mod sources;
+
+pub use report::{Abandoned, HookKind, ShutdownReport};
+pub(crate) use sources::{Filter, RegisteredSource};
+
+use apply::Line;
+
+/// How often the engine looks whether the process runs at all.
+const TICK: Duration = Duration::from_millis(250);
+
+/// What is handled in one turn, so that a flood of one kind delays no other.
+const TURN: usize = 256;
+
+/// The engine, not yet running. [`run`](Self::run) makes everything move; without it every read says that the cache is not running.
+#[must_use = "without an engine that runs, every read says that the cache is not running"]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) sources: Vec<RegisteredSource>,
+    pub(crate) reports: mpsc::Receiver<Report>,
+}
+
+/// What a task tells the engine.
+pub(crate) struct Report {
+    pub(crate) key: ClusterKey,
+    pub(crate) generation: Generation,
+    pub(crate) news: News,
+}
+
+pub(crate) enum News {
+    Finished {
+        slot: usize,
+        incarnation: u32,
+        outcome: Outcome,
+    },
+    Ended {
+        slots: BTreeSet<usize>,
+    },
+    Retired,
+    Refreshed {
+        rebuild: Option<usize>,
+    },
+    Probed {
+        number: u64,
+        result: ProbeResult,
+    },
+}
+
+impl Engine {
+    /// Runs until [`shutdown`](crate::ClusterCache::shutdown). Dropping the future drops all values, the newest first, without their
+    /// teardown; every read then says so.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    pub async fn run(self) {
+        let Self {
+            shared,
+            sources,
+            reports,
+        } = self;
+        let mut running = Running::new(shared, sources);
+        running.run(reports).await;
+    }
+}
+
+/// The engine while it runs.
+struct Running {
+    shared: Arc<Shared>,
+    clusters: HashMap<ClusterKey, Record>,
+    claims: Claims,
+    brake: Brake,
+    sources: sources::Sources,
+    deadlines: BTreeSet<(Instant, ClusterKey)>,
+    /// Published connections that the verdict wants down, for the brake to judge.
+    judged: BTreeSet<ClusterKey>,
+    /// Clusters that the start-up barrier still waits for; `None` until all sources are synced.
+    unstarted: Option<BTreeSet<ClusterKey>>,
+    unhealthy_times: Vec<Duration>,
+    rng: fastrand::Rng,
+    generations: u64,
+    tasks: TaskTracker,
+    awake: Instant,
+    shutting_down: bool,
+}
+
+/// A cluster, and what the shell keeps of it.
+struct Record {
+    cluster: Cluster,
+    identity: Arc<IdentityState>,
+    lines: Vec<Line>,
+    deadline: Option<Instant>,
+    outage: Option<Outage>,
+}
+
+/// An outage that goes on, and which of the times that subscribers asked about have passed.
+struct Outage {
+    since: Instant,
+    told: Vec<Duration>,
+}
+
+impl Running {
+    fn new(shared: Arc<Shared>, sources: Vec<RegisteredSource>) -> Self {
+        let now = Instant::now();
+        shared.registry.set_status(EngineStatus::Running);
+        let seed = shared.options.seed;
+        let tasks = TaskTracker::new();
+        Self {
+            clusters: HashMap::new(),
+            claims: Claims::new(sources.len(), now, &shared.options.source),
+            brake: Brake::default(),
+            sources: sources::Sources::spawn(sources, &shared, &tasks, seed),
+            deadlines: BTreeSet::new(),
+            judged: BTreeSet::new(),
+            unstarted: None,
+            unhealthy_times: Vec::new(),
+            rng: seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed),
+            generations: 0,
+            tasks,
+            awake: now,
+            shutting_down: false,
+            shared,
+        }
+    }
+
+    async fn run(&mut self, mut reports: mpsc::Receiver<Report>) {
+        let shared = Arc::clone(&self.shared);
+        let mut told = Vec::with_capacity(TURN);
+        let mut words = Vec::with_capacity(TURN);
+        loop {
+            let deadline = self.deadline();
+            let mut letters = None;
+            tokio::select! {
+                _ = reports.recv_many(&mut told, TURN) => {}
+                _ = self.sources.words.recv_many(&mut words, TURN) => {}
+                () = shared.inbox.arrived() => letters = Some(shared.inbox.take()),
+                () = tokio::time::sleep_until(deadline) => {}
+            }
+            let now = Instant::now();
+            // First of all: what was late because we did not run must not be held against anybody.
+            self.notice_stall(now);
+            for report in told.drain(..) {
+                self.take_report(report, now);
+            }
+            for (source, word) in words.drain(..) {
+                self.take_word(source, word, now);
+            }
+            if let Some(letters) = letters {
+                self.take_letters(letters, now);
+            }
+            self.run_deadlines(now);
+            self.judge(now);
+            self.notice_start();
+            if self.shutting_down && self.clusters.is_empty() {
+                break;
+            }
+        }
+        self.sources.stop();
+        reports.close();
+    }
+
+    fn deadline(&self) -> Instant {
+        let tick = self.awake + TICK;
+        let first = self.deadlines.first().map(|(at, _)| *at);
+        let brake = self.brake.deadline(&self.shared.options.brake);
+        [first, brake, self.claims.deadline()]
+            .into_iter()
+            .flatten()
+            .fold(tick, Instant::min)
+    }
+
+    /// The engine wakes at least every tick: if it wakes much later, the process did not run, and nobody is judged by that time.
+    fn notice_stall(&mut self, now: Instant) {
+        let late = now.saturating_duration_since(self.awake + TICK);
+        self.awake = now;
+        if late < self.shared.options.health.stall_after {
+            return;
+        }
+        self.shared.counters.stalls.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(
+            ?late,
+            "the process did not run; no cluster is judged by that time"
+        );
+        for key in self.keys() {
+            self.with(&key, now, |cluster, cx| cluster.stalled(late, cx));
+        }
+    }
+
+    fn take_report(&mut self, report: Report, now: Instant) {
+        let Report {
+            key,
+            generation,
+            news,
+        } = report;
+        match news {
+            News::Retired => {
+                if let Some(record) = self.clusters.get_mut(&key) {
+                    record
+                        .lines
+                        .retain(|line| line.connection.generation != generation);
+                }
+                self.with(&key, now, |cluster, cx| cluster.retired(generation, cx));
+            }
+            News::Finished {
+                slot,
+                incarnation,
+                outcome,
+            } => {
+                self.with(&key, now, |cluster, cx| {
+                    cluster.finished(generation, slot, incarnation, outcome, cx)
+                });
+            }
+            News::Ended { slots } => self.with(&key, now, |cluster, cx| {
+                cluster.ended(generation, &slots, cx)
+            }),
+            News::Refreshed { rebuild } => {
+                self.with(&key, now, |cluster, cx| {
+                    cluster.refreshed(generation, rebuild, cx)
+                });
+            }
+            News::Probed { number, result } => {
+                self.with(&key, now, |cluster, cx| {
+                    cluster.probed(generation, number, result, cx)
+                });
+            }
+        }
+    }
+
+    fn take_word(&mut self, source: usize, word: Word, now: Instant) {
+        for key in self.claims.say(source, word) {
+            self.claim(&key, now);
+        }
+    }
+
+    /// What counts for a key changed.
+    fn claim(&mut self, key: &ClusterKey, now: Instant) {
+        let claim = self.claims.get(key);
+        if self.clusters.contains_key(key) {
+            return self.with(key, now, |cluster, cx| cluster.claim(claim, cx));
+        }
+        let Some(claim) = claim.filter(|_| !self.shutting_down) else {
+            return;
+        };
+        let mut actions = Vec::new();
+        let cluster = Cluster::new(claim, &mut self.cx(now, &mut actions));
+        let identity = Arc::default();
+        let record = Record {
+            cluster,
+            identity,
+            lines: Vec::new(),
+            deadline: None,
+            outage: None,
+        };
+        self.clusters.insert(key.clone(), record);
+        self.apply(key, actions, now);
+    }
+
+    fn take_letters(&mut self, letters: Letters, now: Instant) {
+        for (generation, signals) in letters.signals {
+            if signals.doubt {
+                self.with(&signals.key, now, |cluster, cx| {
+                    cluster.doubt(generation, cx)
+                });
+            }
+            for (slot, (incarnation, text)) in signals.failed {
+                self.with(&signals.key, now, |cluster, cx| {
+                    cluster.failed(generation, slot, incarnation, &text, cx);
+                });
+            }
+        }
+        for command in letters.commands {
+            self.obey(command, now);
+        }
+    }
+
+    fn obey(&mut self, command: Command, now: Instant) {
+        match command {
+            Command::RetryNow(key) => self.with(&key, now, Cluster::retry_now),
+            Command::Reconnect(key) => self.with(&key, now, Cluster::reconnect),
+            Command::Reconsider(key, slot) => {
+                self.with(&key, now, |cluster, cx| cluster.reconsider(slot, cx))
+            }
+            Command::ReleaseBrake => {
+                let change = self.brake.release();
+                self.brake_changed(change);
+            }
+            Command::Durations => {
+                self.unhealthy_times = self.shared.events.unhealthy_times();
+                for key in self.keys() {
+                    self.rearm(&key, now);
+                }
+            }
+            Command::Shutdown if !self.shutting_down => self.shut_down(now),
+            Command::Shutdown => {}
+        }
+    }
+
+    fn run_deadlines(&mut self, now: Instant) {
+        while let Some((at, key)) = self.deadlines.first().cloned() {
+            if at > now {
+                break;
+            }
+            self.deadlines.pop_first();
+            if let Some(record) = self.clusters.get_mut(&key) {
+                record.deadline = None;
+            }
+            self.with(&key, now, Cluster::timer);
+        }
+        if self.claims.deadline().is_some_and(|at| at <= now) {
+            for key in self.claims.timer(now) {
+                self.claim(&key, now);
+            }
+        }
+    }
+
+    /// Lets the brake judge the verdicts of this turn, then lets fall what it does not hold.
+    fn judge(&mut self, now: Instant) {
+        let change = self.brake.evaluate(&self.shared.options.brake, now);
+        self.brake_changed(change);
+        for key in std::mem::take(&mut self.judged) {
+            if self.brake.holds(&key) {
+                self.with(&key, now, Cluster::hold);
+            } else {
+                self.with(&key, now, |cluster, cx| {
+                    if cluster.wants_down() {
+                        cluster.fall(cx);
+                    }
+                });
+            }
+        }
+        // Those that are held want down still, and are judged again when the brake lets go.
+        self.judged.clear();
+    }
+
+    fn brake_changed(&mut self, change: Option<BrakeChange>) {
+        match change {
+            None => {}
+            Some(BrakeChange::Engaged { bad, counted }) => {
+                self.shared.counters.brakes.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(
+                    bad,
+                    counted,
+                    "most of the fleet fails at once: nothing is torn down for its health until that changes"
+                );
+            }
+            Some(BrakeChange::Released { clusters }) => {
+                tracing::info!("the fleet brake is released");
+                self.judged.extend(clusters);
+            }
+        }
+    }
+
+    /// Hands an input to a cluster, and does what comes out.
+    fn with(
+        &mut self,
+        key: &ClusterKey,
+        now: Instant,
+        input: impl FnOnce(&mut Cluster, &mut Cx<'_>),
+    ) {
+        let Some(mut record) = self.clusters.remove(key) else {
+            return;
+        };
+        let mut actions = Vec::new();
+        input(&mut record.cluster, &mut self.cx(now, &mut actions));
+        self.clusters.insert(key.clone(), record);
+        self.apply(key, actions, now);
+    }
+
+    fn cx<'a>(&'a mut self, now: Instant, out: &'a mut Vec<Action>) -> Cx<'a> {
+        Cx {
+            now,
+            options: &self.shared.options,
+            plan: &self.shared.plan,
+            clock: self.shared.registry.clock,
+            rng: &mut self.rng,
+            generations: &mut self.generations,
+            out,
+        }
+    }
+
+    /// Sets the one deadline of a cluster in the fleet's queue, and tells of outages whose time has come.
+    fn rearm(&mut self, key: &ClusterKey, now: Instant) {
+        let Some(record) = self.clusters.get_mut(key) else {
+            return;
+        };
+        let mut next = record.cluster.deadline(&self.shared.options);
+        match record.cluster.outage() {
+            None => record.outage = None,
+            Some(since) => {
+                let outage = record.outage.get_or_insert(Outage {
+                    since,
+                    told: Vec::new(),
+                });
+                for time in &self.unhealthy_times {
+                    let at = outage.since + *time;
+                    if outage.told.contains(time) {
+                        continue;
+                    }
+                    if at <= now {
+                        outage.told.push(*time);
+                        self.shared.events.unhealthy(key, *time);
+                    } else {
+                        next = Some(next.map_or(at, |other| other.min(at)));
+                    }
+                }
+            }
+        }
+        if next == record.deadline {
+            return;
+        }
+        if let Some(old) = record.deadline {
+            self.deadlines.remove(&(old, key.clone()));
+        }
+        record.deadline = next;
+        if let Some(at) = next {
+            self.deadlines.insert((at, key.clone()));
+        }
+    }
+
+    /// The start-up barrier: all sources are synced, and every cluster known then has been tried.
+    fn notice_start(&mut self) {
+        if self.shared.started.is_set() {
+            return;
+        }
+        if self.unstarted.is_none() && self.claims.all_synced() {
+            self.unstarted = Some(self.clusters.keys().cloned().collect());
+        }
+        let clusters = &self.clusters;
+        let Some(unstarted) = &mut self.unstarted else {
+            return;
+        };
+        unstarted.retain(|key| {
+            clusters
+                .get(key)
+                .is_some_and(|record| !record.cluster.has_been_tried())
+        });
+        if unstarted.is_empty() {
+            self.shared.started.set();
+        }
+    }
+
+    fn shut_down(&mut self, now: Instant) {
+        self.shutting_down = true;
+        self.shared.registry.set_status(EngineStatus::ShuttingDown);
+        for key in self.keys() {
+            self.with(&key, now, Cluster::shutdown);
+        }
+        // Most of the time is for teardowns; what is left when it has passed is abandoned.
+        let limit = self.shared.options.end.shutdown.mul_f32(0.9);
+        let lines: Vec<Arc<Latch>> = self
+            .clusters
+            .values()
+            .flat_map(|record| &record.lines)
+            .map(|line| Arc::clone(&line.abandon))
+            .collect();
+        self.tasks.spawn(async move {
+            tokio::time::sleep_until(now + limit).await;
+            lines.iter().for_each(|abandon| abandon.set());
+        });
+    }
+
+    fn keys(&self) -> Vec<ClusterKey> {
+        self.clusters.keys().cloned().collect()
+    }
+}
+
+impl Drop for Running {
+    /// The engine ends: by shutdown, dropped, or by a panic of its own. Nothing of it may be left.
+    fn drop(&mut self) {
+        let status = if std::thread::panicking() {
+            EngineStatus::Panicked
+        } else {
+            EngineStatus::Ended
+        };
+        let shared = &self.shared;
+        shared.registry.set_status(status);
+        self.sources.stop();
+        for key in shared.registry.keys() {
+            shared.registry.remove(&key);
+        }
+        for record in std::mem::take(&mut self.clusters).into_values() {
+            for line in record.lines.iter().rev() {
+                line.drop_all(shared);
+            }
+        }
+        self.shared.started.set();
+        self.shared.events.close();
+        let report = self
+            .shared
+            .shutdown
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if !report.is_clean() {
+            tracing::warn!(%report, "the cache ended, and left something behind");
+        }
+        self.shared.ended.set();
+    }
+}

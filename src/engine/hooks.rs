@@ -1,0 +1,314 @@
+//! The tasks in which code of providers runs. Each ends by itself, in bounded time, and tells the engine what came of it; the engine waits for
+//! none of them. Values are dropped here too, never on the engine's own task.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep};
+
+use super::{HookKind, News, Report};
+use crate::{
+    Answer, CheckContext, FailureKind, Refresh, Route, TeardownContext, TeardownReason,
+    connection::{Connection, Scope, Up},
+    context::InitContext,
+    hook::{self, Ended},
+    latch::Latch,
+    lifecycle::{
+        detector::ProbeResult,
+        resources::{Failure, Outcome},
+    },
+    resource::{Then, escaped},
+    shared::Shared,
+};
+
+/// How long the tasks of a resource may take to notice that they were dropped: longer only if one blocks its thread.
+const KILL: Duration = Duration::from_secs(1);
+
+impl Connection {
+    async fn report(&self, news: News) {
+        let report = Report {
+            key: self.key.clone(),
+            generation: self.generation,
+            news,
+        };
+        // An error says that the engine has ended: nobody is interested.
+        let _ = self.shared.reports.send(report).await;
+    }
+}
+
+/// Runs one `init`.
+pub(super) async fn init(cx: InitContext) {
+    let attempt = Arc::clone(&cx.0);
+    let connection = Arc::clone(&attempt.connection);
+    let shared = Arc::clone(&connection.shared);
+    let registered = &shared.providers[attempt.slot];
+    let who = shared.plan.name(attempt.slot);
+    let stop = async {
+        tokio::select! {
+            () = attempt.stop.wait() => {}
+            () = attempt.paused.timeout(registered.init_timeout) => {}
+        }
+    };
+    let hook = Box::pin(async {
+        registered
+            .provider
+            .init(&cx, Arc::clone(&attempt.life))
+            .await
+    });
+    let ended = hook::run(&shared.counters, who, hook, stop).await;
+    let failed = |then, kind, text| Failure {
+        then,
+        kind,
+        text,
+        retry_after: None,
+    };
+    let (value, failure) = match ended {
+        Ended::Done(Ok(value)) => (Some(value), None),
+        Ended::Done(Err(error)) => {
+            let retry_after = error.retry_after;
+            (
+                None,
+                Some(Failure {
+                    retry_after,
+                    ..failed(error.then, error.failure, error.text)
+                }),
+            )
+        }
+        Ended::Panicked(panic) => (
+            None,
+            Some(failed(Then::Retry, FailureKind::Panicked, escaped(&panic))),
+        ),
+        Ended::Stopped => {
+            let text = format!("no end within {:?}", registered.init_timeout);
+            (
+                None,
+                Some(failed(Then::Retry, FailureKind::TimedOut, text.into())),
+            )
+        }
+    };
+    if let Some(failure) = &failure {
+        end_tasks(&attempt.scope, Duration::ZERO).await;
+        tracing::debug!(cluster = %connection.key, resource = who, error = %failure.text, "init failed");
+    }
+    connection.finished(&attempt, value);
+    let outcome = failure.map_or(Outcome::Up, Outcome::Failed);
+    let (slot, incarnation) = (attempt.slot, attempt.life.incarnation);
+    connection
+        .report(News::Finished {
+            slot,
+            incarnation,
+            outcome,
+        })
+        .await;
+}
+
+/// Ends the tasks that a resource spawned: first politely, for as long as `grace`.
+async fn end_tasks(scope: &Scope, grace: Duration) {
+    scope.ending.set();
+    scope.tasks.close();
+    let _ = tokio::time::timeout(grace, scope.tasks.wait()).await;
+    scope.killed.set();
+    let _ = tokio::time::timeout(KILL, scope.tasks.wait()).await;
+}
+
+/// Tears values down, in the reverse of the order in which they came up.
+pub(super) struct TakeDown {
+    pub(super) connection: Arc<Connection>,
+    /// `None`: the whole connection.
+    pub(super) slots: Option<BTreeSet<usize>>,
+    pub(super) reason: TeardownReason,
+    pub(super) before: Option<Arc<Latch>>,
+    pub(super) done: Arc<Latch>,
+    pub(super) abandon: Arc<Latch>,
+}
+
+impl TakeDown {
+    pub(super) async fn run(self) {
+        if let Some(before) = &self.before {
+            before.wait().await;
+        }
+        self.cancel_inits().await;
+        let cx = TeardownContext {
+            connection: Arc::clone(&self.connection),
+            reason: self.reason,
+        };
+        while let Some(up) = self.connection.pop(|slot| self.takes(slot)) {
+            self.tear_down(up, &cx).await;
+        }
+        self.connection.forget_predecessor();
+        self.done.set();
+        let news = self
+            .slots
+            .clone()
+            .map_or(News::Retired, |slots| News::Ended { slots });
+        self.connection.report(news).await;
+    }
+
+    fn takes(&self, slot: usize) -> bool {
+        self.slots
+            .as_ref()
+            .is_none_or(|slots| slots.contains(&slot))
+    }
+
+    /// What an init made in spite of being cancelled is up when this returns, and is torn down like the rest.
+    async fn cancel_inits(&self) {
+        let running = self.connection.running();
+        let running: Vec<_> = running
+            .into_iter()
+            .filter(|attempt| self.takes(attempt.slot))
+            .collect();
+        for attempt in &running {
+            attempt.stop.set();
+            self.left(attempt.slot, HookKind::Init);
+        }
+        for attempt in running {
+            // Dropping a future takes no time, unless one of its polls blocks.
+            let limit = self.shared().providers[attempt.slot].teardown_timeout;
+            tokio::select! {
+                () = attempt.done.wait() => {}
+                () = sleep(limit) => self.abandoned(attempt.slot),
+            }
+        }
+    }
+
+    async fn tear_down(&self, up: Up, cx: &TeardownContext) {
+        let (slot, shared) = (up.slot(), self.shared());
+        let who = shared.plan.name(slot);
+        let Up { value, attempt } = up;
+        attempt.scope.ending.set();
+        let registered = &shared.providers[slot];
+        let stop = async {
+            tokio::select! {
+                () = self.abandon.wait() => {}
+                () = sleep(registered.teardown_timeout) => {}
+            }
+        };
+        let ended = if self.abandon.is_set() {
+            Ended::Stopped
+        } else {
+            let value = value.clone();
+            let hook = Box::pin(async { registered.provider.teardown(value, cx).await });
+            hook::run(&shared.counters, who, hook, stop).await
+        };
+        match ended {
+            Ended::Done(()) => {}
+            Ended::Panicked(panic) => {
+                tracing::warn!(cluster = %self.connection.key, resource = who, panic = %escaped(&panic), "teardown panicked");
+            }
+            Ended::Stopped => {
+                self.abandoned(slot);
+                self.left(slot, HookKind::Teardown);
+            }
+        }
+        end_tasks(&attempt.scope, Duration::ZERO).await;
+        let _ = hook::call(&shared.counters, who, || drop((value, attempt)));
+    }
+
+    fn abandoned(&self, slot: usize) {
+        let shared = self.shared();
+        shared.counters.abandoned.fetch_add(1, Ordering::Relaxed);
+        let resource = shared.plan.name(slot);
+        tracing::warn!(cluster = %self.connection.key, resource, "abandoned: its hook did not end in time");
+    }
+
+    fn left(&self, slot: usize, hook: HookKind) {
+        if self.reason == TeardownReason::Shutdown {
+            let shared = self.shared();
+            let mut report = shared
+                .shutdown
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            report.add(&self.connection.key, shared.plan.name(slot), hook);
+        }
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.connection.shared
+    }
+}
+
+/// Asks what is up, in order, whether it takes the newest access.
+pub(super) async fn refresh(connection: Arc<Connection>, slots: Vec<usize>) {
+    let shared = &connection.shared;
+    let access = connection.access();
+    let rebuild = slots.into_iter().find(|slot| {
+        let Some(up) = connection.value(*slot) else {
+            return false;
+        };
+        let (who, provider) = (shared.plan.name(*slot), &shared.providers[*slot].provider);
+        let refresh = hook::call(&shared.counters, who, || {
+            provider.refresh(&up.value, &access)
+        });
+        matches!(refresh, Ok(Refresh::Rebuild) | Err(_))
+    });
+    connection.report(News::Refreshed { rebuild }).await;
+}
+
+/// Sends one probe.
+pub(super) async fn probe(connection: Arc<Connection>, number: u64, route: Route) {
+    let shared = Arc::clone(&connection.shared);
+    let result = match connection.value(shared.plan.health()) {
+        Some(up) => check(&shared, up, route).await,
+        None => ProbeResult::Failed {
+            kind: FailureKind::Busy,
+            text: "not up".into(),
+        },
+    };
+    connection.report(News::Probed { number, result }).await;
+}
+
+async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {
+    let who = shared.plan.name(up.slot());
+    let Up { value, attempt } = up;
+    let limit = shared.options.health.probe_timeout;
+    let stop = async {
+        tokio::select! {
+            () = sleep(limit) => {}
+            () = attempt.scope.ending.wait() => {}
+        }
+    };
+    let cx = CheckContext {
+        init: InitContext(Arc::clone(&attempt)),
+        route,
+    };
+    let hook = Box::pin(async { shared.health.check(&value, &cx).await });
+    match hook::run(&shared.counters, who, hook, stop).await {
+        Ended::Done(Ok(answer)) => {
+            attempt.connection.vitals.answered(Instant::now());
+            let not_ready = match answer {
+                Answer::Ready => None,
+                Answer::NotReady(why) => Some(escaped(&why)),
+            };
+            ProbeResult::Alive { not_ready }
+        }
+        Ended::Done(Err(error)) => ProbeResult::Failed {
+            kind: error.kind,
+            text: error.text,
+        },
+        Ended::Panicked(panic) => ProbeResult::Failed {
+            kind: FailureKind::Panicked,
+            text: escaped(&panic),
+        },
+        Ended::Stopped => {
+            let text = format!("no answer within {limit:?}").into();
+            ProbeResult::Failed {
+                kind: FailureKind::TimedOut,
+                text,
+            }
+        }
+    }
+}
+
+/// The pooled connection is not to be used any more.
+pub(super) async fn replace_pooled(connection: Arc<Connection>) {
+    let shared = &connection.shared;
+    let slot = shared.plan.health();
+    if let Some(up) = connection.value(slot) {
+        let _ = hook::call(&shared.counters, shared.plan.name(slot), || {
+            shared.health.replace_pooled(&up.value)
+        });
+    }
+}

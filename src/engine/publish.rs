@@ -1,0 +1,64 @@
+//! What readers get to see.
+
+use typemap_rev::TypeMap;
+
+use super::Running;
+use crate::{ClusterKey, ClusterState, Generation, registry::Snapshot};
+
+impl Running {
+    /// Swaps what readers see of a cluster for what it is now.
+    pub(super) fn publish(&self, key: &ClusterKey) {
+        let Some(record) = self.clusters.get(key) else {
+            return;
+        };
+        let shared = &self.shared;
+        let cluster = &record.cluster;
+        let mut values = TypeMap::new();
+        let published = cluster.published();
+        let line = published.and_then(|(generation, _)| {
+            record
+                .lines
+                .iter()
+                .find(|line| line.connection.generation == generation)
+        });
+        if let Some(line) = line {
+            for (slot, _) in shared
+                .plan
+                .slots()
+                .filter(|(slot, _)| cluster.is_readable(*slot))
+            {
+                if let Some(up) = line.connection.value(slot) {
+                    shared.providers[slot]
+                        .provider
+                        .publish(&up.value, &mut values);
+                }
+            }
+        }
+        let state = self.state(key, record);
+        let snapshot = Snapshot {
+            identity: cluster.identity(),
+            generation: published.map(|(generation, _): (Generation, _)| generation),
+            values,
+            state: state.into(),
+            vitals: published.map(|(_, vitals)| vitals.clone()),
+            access: cluster.access().cloned(),
+        };
+        if cluster.is_gone() {
+            // Who holds a handle to it reads this last snapshot; nobody else finds it.
+            if shared.registry.contains(key) {
+                shared.registry.publish(key, snapshot);
+                shared.registry.remove(key);
+            }
+        } else {
+            shared.registry.publish(key, snapshot);
+        }
+    }
+
+    fn state(&self, _key: &ClusterKey, record: &super::Record) -> ClusterState {
+        record.cluster.state(
+            &self.shared.plan,
+            &self.shared.registry.clock,
+            &self.sources.names,
+        )
+    }
+}
