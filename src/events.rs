@@ -1,14 +1,28 @@
-//! Who is told what changed.
+//! Who is told what changed (rules 13 and 14). A subscriber has a set of keys that it has not read yet, never a queue that can fill:
+//! what it reads is the newest state, taken from the registry at that moment. No lock is held here while a waker is woken, cloned or
+//! dropped, nor while a state is read (rule 11), and no code of a user's runs but its wakers.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, ops, sync::Arc, time::Duration};
 
-use crate::{ClusterKey, ClusterState, options::EventOptions, registry::Registry};
+use crate::{
+    ClusterKey, ClusterState,
+    options::EventOptions,
+    registry::Registry,
+    sync::{Mutex, lock},
+};
 
-/// All subscribers, and all who wait for one cluster.
-pub(crate) struct Events {}
+mod mailbox;
+mod subscription;
+#[cfg(test)]
+mod tests;
+mod waiters;
+
+pub(crate) use self::waiters::Next;
+use self::{mailbox::Mailbox, waiters::Waiters};
+pub use subscription::Subscription;
 
 /// What happened to a cluster since it was last told, as a set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Changes(u16);
 
 impl Changes {
@@ -28,6 +42,38 @@ impl Changes {
     pub const REMOVED: Self = Self(1 << 6);
     /// Anything else of its state changed.
     pub const STATE: Self = Self(1 << 7);
+
+    const NAMES: [(Self, &'static str); 8] = [
+        (Self::KNOWN, "KNOWN"),
+        (Self::CONNECTED, "CONNECTED"),
+        (Self::DISCONNECTED, "DISCONNECTED"),
+        (Self::UNHEALTHY, "UNHEALTHY"),
+        (Self::ACCESS, "ACCESS"),
+        (Self::REPLACED, "REPLACED"),
+        (Self::REMOVED, "REMOVED"),
+        (Self::STATE, "STATE"),
+    ];
+
+    const ALL: Self = Self(u16::MAX);
+
+    /// Whether all of `other` is in it.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether something of `other` is in it.
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether nothing is in it.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
 }
 
 /// What a subscriber is told.
@@ -47,44 +93,212 @@ pub enum Event {
     Resync,
 }
 
-/// A stream of events.
-pub struct Subscription {}
+impl Event {
+    /// The cluster; `None` for a resync.
+    pub fn key(&self) -> Option<&ClusterKey> {
+        match self {
+            Self::Cluster { key, .. } => Some(key),
+            Self::Resync => None,
+        }
+    }
+
+    /// What happened; nothing for a resync.
+    pub fn changes(&self) -> Changes {
+        match self {
+            Self::Cluster { changes, .. } => *changes,
+            Self::Resync => Changes::default(),
+        }
+    }
+}
+
+/// All subscribers, and all who wait for one cluster.
+pub(crate) struct Events {
+    hub: Arc<Hub>,
+    clusters: Arc<dyn Clusters>,
+    /// [`EventOptions::pending`].
+    pending: usize,
+}
+
+/// What events are told about: the registry, or a model of it.
+pub(crate) trait Clusters: Send + Sync {
+    fn keys(&self) -> Vec<ClusterKey>;
+    /// The newest; `None` if the key is not known.
+    fn state(&self, key: &ClusterKey) -> Option<ClusterState>;
+}
+
+/// Everybody who is to be told, and may come and go while they are.
+#[derive(Default)]
+struct Hub(Mutex<Listeners>);
+
+#[derive(Default)]
+struct Listeners {
+    /// Swapped whole when one comes or goes, which is rare, so that telling them needs no lock.
+    mailboxes: Arc<Vec<Arc<Mailbox>>>,
+    /// How many subscribers asked about each time.
+    times: BTreeMap<Duration, usize>,
+    waiters: Waiters,
+    closed: bool,
+}
 
 impl Events {
     pub(crate) fn new(options: &EventOptions, registry: Arc<Registry>) -> Self {
-        let _ = (options, registry);
-        todo!()
+        Self::over(registry, options.pending)
     }
 
-    pub(crate) fn subscribe(&self) -> Subscription {
-        todo!()
+    fn over(clusters: Arc<dyn Clusters>, pending: usize) -> Self {
+        Self {
+            hub: Arc::default(),
+            clusters,
+            pending,
+        }
+    }
+
+    /// `notify` is called, with no lock held, when the subscriber asks about a time that nobody asked about before:
+    /// [`unhealthy_times`](Self::unhealthy_times) has grown. The subscription keeps it for as long as it lives.
+    pub(crate) fn subscribe(&self, notify: impl Fn() + Send + Sync + 'static) -> Subscription {
+        let mailbox = Arc::new(Mailbox::new(self.pending));
+        // In the list first, and the registry read after: what is published between the two is told twice rather than never.
+        self.hub.add(&mailbox);
+        Subscription::new(
+            Arc::clone(&self.hub),
+            mailbox,
+            Arc::clone(&self.clusters),
+            Arc::new(notify),
+        )
     }
 
     /// The engine: this happened. What is published is published before.
     pub(crate) fn tell(&self, key: &ClusterKey, changes: Changes) {
-        let _ = (key, changes);
-        todo!()
+        let (mailboxes, waiters) = self.hub.listeners(key);
+        for mailbox in mailboxes.iter().flat_map(|all| all.iter()) {
+            mailbox.tell(key, changes);
+        }
+        waiters::wake_all(waiters);
     }
 
     /// The engine: the cluster has not answered for `time`; told to those who asked about just that.
     pub(crate) fn unhealthy(&self, key: &ClusterKey, time: Duration) {
-        let _ = (key, time);
-        todo!()
+        let mailboxes = Arc::clone(&lock(&self.hub.0).mailboxes);
+        for mailbox in mailboxes.iter() {
+            mailbox.unhealthy(key, time);
+        }
     }
 
     /// All times that some living subscriber asked about, ascending.
     pub(crate) fn unhealthy_times(&self) -> Vec<Duration> {
-        todo!()
+        lock(&self.hub.0).times.keys().copied().collect()
     }
 
     /// Returns at the next `tell` for `key`, or when the engine ends. Registered when this is called, not when it is first polled.
-    pub(crate) fn next(&self, key: &ClusterKey) -> impl Future<Output = ()> + use<> {
-        let _ = key;
-        async { todo!() }
+    pub(crate) fn next(&self, key: &ClusterKey) -> Next {
+        Next::register(&self.hub, key)
     }
 
-    /// The engine ended: every stream ends, every wait returns.
+    /// The engine ended: every stream ends, once what it was told before is read, and every wait returns.
     pub(crate) fn close(&self) {
-        todo!()
+        let (mailboxes, waiters) = {
+            let mut listeners = lock(&self.hub.0);
+            listeners.closed = true;
+            (
+                std::mem::take(&mut listeners.mailboxes),
+                listeners.waiters.take_all(),
+            )
+        };
+        for mailbox in mailboxes.iter() {
+            mailbox.close();
+        }
+        waiters::wake_all(waiters);
+    }
+}
+
+// === impl Events ===
+
+impl Hub {
+    /// Those to tell of `key`. Nobody, most of the time: then it costs a lock that nobody else wants.
+    fn listeners(
+        &self,
+        key: &ClusterKey,
+    ) -> (Option<Arc<Vec<Arc<Mailbox>>>>, Vec<Arc<waiters::Waiter>>) {
+        let mut listeners = lock(&self.0);
+        let some = !listeners.mailboxes.is_empty();
+        (
+            some.then(|| Arc::clone(&listeners.mailboxes)),
+            listeners.waiters.take(key),
+        )
+    }
+
+    fn add(&self, mailbox: &Arc<Mailbox>) {
+        let mut listeners = lock(&self.0);
+        if listeners.closed {
+            drop(listeners);
+            mailbox.close();
+        } else {
+            Arc::make_mut(&mut listeners.mailboxes).push(Arc::clone(mailbox));
+        }
+    }
+
+    /// Whether nobody asked about `time` before.
+    fn ask(&self, time: Duration) -> bool {
+        let mut listeners = lock(&self.0);
+        let asked = listeners.times.entry(time).or_default();
+        *asked += 1;
+        *asked == 1
+    }
+
+    /// The caller holds the mailbox too: it is not dropped here, under the lock.
+    fn remove(&self, mailbox: &Arc<Mailbox>, times: impl IntoIterator<Item = Duration>) {
+        let mut listeners = lock(&self.0);
+        let is_it = |other: &Arc<Mailbox>| Arc::ptr_eq(other, mailbox);
+        if let Some(index) = listeners.mailboxes.iter().position(is_it) {
+            Arc::make_mut(&mut listeners.mailboxes).remove(index);
+        }
+        for time in times {
+            if let Some(asked) = listeners.times.get_mut(&time) {
+                *asked -= 1;
+                if *asked == 0 {
+                    listeners.times.remove(&time);
+                }
+            }
+        }
+    }
+}
+
+impl Clusters for Registry {
+    fn keys(&self) -> Vec<ClusterKey> {
+        Self::keys(self)
+    }
+
+    fn state(&self, key: &ClusterKey) -> Option<ClusterState> {
+        Self::state(self, key)
+    }
+}
+
+// === impl Changes ===
+
+impl ops::BitOr for Changes {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl ops::BitOrAssign for Changes {
+    fn bitor_assign(&mut self, other: Self) {
+        *self = *self | other;
+    }
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (_, name) in Self::NAMES.iter().filter(|(bit, _)| self.contains(*bit)) {
+            write!(f, "{separator}{name}")?;
+            separator = " | ";
+        }
+        if self.is_empty() {
+            f.write_str("(none)")?;
+        }
+        Ok(())
     }
 }

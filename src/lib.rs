@@ -23,6 +23,7 @@ mod resource;
 mod shared;
 mod source;
 mod state;
+mod sync;
 mod vitals;
 
 pub use access::{

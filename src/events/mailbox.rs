@@ -1,0 +1,263 @@
+//! What one subscriber has not read yet: a set of keys with what happened to each, in the order in which they came into it, and no more of
+//! them than it may cost (rule 13).
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    task::Waker,
+    time::Duration,
+};
+
+use super::Changes;
+use crate::{
+    ClusterKey,
+    sync::{Mutex, lock},
+};
+
+/// One subscriber, as those see it who tell it something.
+pub(super) struct Mailbox(Mutex<Inner>);
+
+struct Inner {
+    unread: Unread,
+    interest: Interest,
+    waker: Option<Waker>,
+    closed: bool,
+}
+
+/// What a subscriber asked for. Data, not code of the user's: it is looked at under the lock.
+struct Interest {
+    only: Changes,
+    /// None: all.
+    keys: Option<BTreeSet<ClusterKey>>,
+    times: BTreeSet<Duration>,
+}
+
+/// What there is to read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Mail {
+    Cluster(ClusterKey, Changes),
+    /// Too much: all clusters are to be read from the registry.
+    Resync,
+    /// Nothing now.
+    Nothing,
+    /// Nothing ever.
+    Closed,
+}
+
+impl Mailbox {
+    pub(super) fn new(limit: usize) -> Self {
+        Self(Mutex::new(Inner {
+            unread: Unread::new(limit),
+            interest: Interest {
+                only: Changes::ALL,
+                keys: None,
+                times: BTreeSet::new(),
+            },
+            waker: None,
+            closed: false,
+        }))
+    }
+
+    pub(super) fn tell(&self, key: &ClusterKey, changes: Changes) {
+        self.put(key, |interest| interest.of(changes));
+    }
+
+    pub(super) fn unhealthy(&self, key: &ClusterKey, time: Duration) {
+        self.put(key, |interest| {
+            if interest.times.contains(&time) {
+                Changes::UNHEALTHY
+            } else {
+                Changes::default()
+            }
+        });
+    }
+
+    fn put(&self, key: &ClusterKey, changes: impl FnOnce(&Interest) -> Changes) {
+        let mut inner = lock(&self.0);
+        let changes = changes(&inner.interest);
+        if inner.closed || changes.is_empty() || !inner.interest.in_keys(key) {
+            return;
+        }
+        let dropped = inner.unread.add(key, changes);
+        let waker = inner.waker.take();
+        drop(inner);
+        drop(dropped);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn close(&self) {
+        let waker = {
+            let mut inner = lock(&self.0);
+            inner.closed = true;
+            inner.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Nobody will read it any more.
+    pub(super) fn abandon(&self) {
+        let mut inner = lock(&self.0);
+        inner.closed = true;
+        let waker = inner.waker.take();
+        let unread = std::mem::replace(&mut inner.unread, Unread::new(0));
+        drop(inner);
+        drop((waker, unread));
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        lock(&self.0).closed
+    }
+
+    /// What came first.
+    pub(super) fn take(&self) -> Mail {
+        lock(&self.0).take()
+    }
+
+    /// The same, and if there is nothing now, `waker` is woken when there is.
+    pub(super) fn take_or_wake(&self, waker: Waker) -> Mail {
+        let mut waker = Some(waker);
+        let mut inner = lock(&self.0);
+        let mail = inner.take();
+        if mail == Mail::Nothing {
+            std::mem::swap(&mut inner.waker, &mut waker);
+        }
+        drop(inner);
+        // The old one, or the new one that was not needed, is dropped here: after the lock.
+        drop(waker);
+        mail
+    }
+
+    /// What is unread of this cluster, which is about to be read for another reason; `None` if it is of no interest.
+    pub(super) fn take_of(&self, key: &ClusterKey) -> Option<Changes> {
+        let mut inner = lock(&self.0);
+        let changes = inner.unread.take_of(key);
+        let interest = &inner.interest;
+        interest.in_keys(key).then(|| interest.of(changes))
+    }
+
+    /// The keys of interest; `None`: all.
+    pub(super) fn keys(&self) -> Option<Vec<ClusterKey>> {
+        let inner = lock(&self.0);
+        let keys = inner.interest.keys.as_ref();
+        keys.map(|keys| keys.iter().cloned().collect())
+    }
+
+    pub(super) fn only(&self, changes: Changes) {
+        lock(&self.0).interest.only = changes;
+    }
+
+    pub(super) fn only_key(&self, key: ClusterKey) {
+        let mut inner = lock(&self.0);
+        inner
+            .interest
+            .keys
+            .get_or_insert_with(BTreeSet::new)
+            .insert(key);
+    }
+
+    /// Whether it is a new one.
+    pub(super) fn ask(&self, time: Duration) -> bool {
+        lock(&self.0).interest.times.insert(time)
+    }
+
+    pub(super) fn times(&self) -> BTreeSet<Duration> {
+        lock(&self.0).interest.times.clone()
+    }
+}
+
+impl Inner {
+    fn take(&mut self) -> Mail {
+        loop {
+            return match self.unread.take() {
+                // Told before the subscriber narrowed its interest.
+                Mail::Cluster(key, _) if !self.interest.in_keys(&key) => continue,
+                Mail::Cluster(key, changes) => match self.interest.of(changes) {
+                    none if none.is_empty() => continue,
+                    changes => Mail::Cluster(key, changes),
+                },
+                Mail::Nothing if self.closed => Mail::Closed,
+                mail => mail,
+            };
+        }
+    }
+}
+
+impl Interest {
+    /// `UNHEALTHY` is here only if it was asked for, and then always of interest.
+    fn of(&self, changes: Changes) -> Changes {
+        changes.and(self.only | Changes::KNOWN | Changes::UNHEALTHY)
+    }
+
+    fn in_keys(&self, key: &ClusterKey) -> bool {
+        self.keys.as_ref().is_none_or(|keys| keys.contains(key))
+    }
+}
+
+/// Pure: a set that remembers the order in which its members came, and gives up what it holds when they become too many.
+struct Unread {
+    limit: usize,
+    keys: HashMap<ClusterKey, (u64, Changes), foldhash::fast::RandomState>,
+    order: BTreeMap<u64, ClusterKey>,
+    next: u64,
+    /// What is told meanwhile needs no remembering: all will be read anew.
+    resync: bool,
+}
+
+impl Unread {
+    fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            keys: HashMap::default(),
+            order: BTreeMap::new(),
+            next: 0,
+            resync: false,
+        }
+    }
+
+    /// Returns what it gave up, for the caller to drop outside of its lock.
+    fn add(&mut self, key: &ClusterKey, changes: Changes) -> Option<Self> {
+        if self.resync {
+            return None;
+        }
+        if let Some((_, known)) = self.keys.get_mut(key) {
+            *known |= changes;
+            return None;
+        }
+        if self.keys.len() >= self.limit {
+            let mut fresh = Self::new(self.limit);
+            fresh.resync = true;
+            return Some(std::mem::replace(self, fresh));
+        }
+        self.keys.insert(key.clone(), (self.next, changes));
+        self.order.insert(self.next, key.clone());
+        self.next += 1;
+        None
+    }
+
+    fn take(&mut self) -> Mail {
+        if std::mem::take(&mut self.resync) {
+            return Mail::Resync;
+        }
+        let Some((_, key)) = self.order.pop_first() else {
+            return Mail::Nothing;
+        };
+        let changes = self
+            .keys
+            .remove(&key)
+            .map_or(Changes::default(), |(_, changes)| changes);
+        Mail::Cluster(key, changes)
+    }
+
+    fn take_of(&mut self, key: &ClusterKey) -> Changes {
+        match self.keys.remove(key) {
+            Some((at, changes)) => {
+                self.order.remove(&at);
+                changes
+            }
+            None => Changes::default(),
+        }
+    }
+}
