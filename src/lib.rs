@@ -2,6 +2,7 @@
 
 mod access;
 mod clock;
+mod condition;
 mod connection;
 mod context;
 mod counters;
@@ -27,6 +28,7 @@ pub use access::{
     AccessBuilder, AccessChange, AccessError, CaBundle, ClientCertificate, ClusterAccess,
     Credential, Endpoint, Fingerprint,
 };
+pub use condition::{Condition, ConditionStatus, RemoteConnectionProbe};
 pub use context::{Alive, ContextError, InitContext, TeardownContext, TeardownReason};
 pub use counters::Counters;
 pub use dial::DialPermit;
