@@ -1,34 +1,214 @@
-//! Permits to dial: fair between clusters, bounded in descriptors, CPU and rate.
+//! Permits to dial: fair between clusters, bounded in descriptors, CPU and rate ("Dialling is fair and bounded" in DESIGN.md). A permit
+//! counts as a descriptor while it is silent, as CPU once it has received bytes, and never as both: it holds nothing while it waits. The
+//! lock is held for the queue's own steps only; whoever they let go on is woken after it (rule 11).
 
-use crate::{ClusterKey, options::DialOptions};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::{runtime::Handle, time::Instant};
+
+use self::queue::{Queue, Ticket, Turn};
+use crate::{ClusterKey, latch::Latch, options::DialOptions};
+
+mod queue;
+#[cfg(test)]
+mod tests;
 
 /// Hands out permits.
-pub(crate) struct DialPool {}
+pub(crate) struct DialPool(Arc<Inner>);
 
 /// Leave to dial once. Dropping it gives it back.
-pub struct DialPermit {}
+///
+/// It is *silent* at first, and costs a descriptor; after [`received`](Self::received) it is a handshake, and costs CPU.
+/// While it is silent it may be [evicted](Self::evicted).
+#[must_use = "dropping a permit gives it back"]
+pub struct DialPermit {
+    pool: Arc<Inner>,
+    ticket: Ticket,
+    wakes: Arc<Wakes>,
+    received: bool,
+}
 
 impl DialPool {
     pub(crate) fn new(options: &DialOptions) -> Self {
-        let _ = options;
-        todo!()
+        Self(Arc::new(Inner {
+            begun: Instant::now(),
+            state: Mutex::new(State {
+                queue: Queue::new(options),
+                wakes: HashMap::default(),
+                pacing: false,
+                runtime: None,
+            }),
+        }))
     }
 
     /// Waits for a permit. `failures`: how often this cluster was dialled in vain, in a row. Dropping the future gives up the place.
     pub(crate) async fn permit(&self, key: &ClusterKey, failures: u32) -> DialPermit {
-        let _ = (key, failures);
-        todo!()
+        let permit = self.0.ask(key, failures);
+        permit.wakes.granted.wait().await;
+        permit
+    }
+
+    /// How many wait for a permit.
+    pub(crate) fn waiting(&self) -> usize {
+        self.0.lock().queue.waiting()
+    }
+
+    /// How many permits are silent.
+    pub(crate) fn silent(&self) -> usize {
+        self.0.lock().queue.silent()
+    }
+
+    /// How many permits are handshakes.
+    pub(crate) fn handshakes(&self) -> usize {
+        self.0.lock().queue.handshakes()
     }
 }
 
 impl DialPermit {
-    /// The first byte from the other side has come: the dial is silent no more, and waits for its turn as a handshake.
+    /// The first byte from the other side has come: the dial is silent no more, and waits for its turn as a handshake. Its silent
+    /// place is given back before it waits. Dropping the future changes nothing of that; it may be called again.
     pub async fn received(&mut self) {
-        todo!()
+        if !self.received {
+            self.received = true;
+            self.pool.step(|state| state.queue.received(self.ticket));
+        }
+        self.wakes.handshake.wait().await;
     }
 
-    /// Returns when the dial must be given up, because it has been silent for long and a newer cluster needs the descriptor.
+    /// Returns when the dial must be given up, because it has been silent for long and a newer cluster needs the descriptor. Its place
+    /// is free when the permit is dropped, so close the socket before. Never returns once bytes were [received](Self::received).
     pub async fn evicted(&self) {
-        todo!()
+        if self.received {
+            std::future::pending::<()>().await;
+        }
+        self.wakes.evicted.wait().await;
+    }
+}
+
+struct Inner {
+    begun: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    queue: Queue,
+    wakes: HashMap<Ticket, Arc<Wakes>, foldhash::fast::RandomState>,
+    /// A task waits for the time of the next dial. There is one only while somebody waits for nothing but that.
+    pacing: bool,
+    /// Of whoever asked last: a permit may be dropped where there is none.
+    runtime: Option<Handle>,
+}
+
+/// What one dial waits for.
+#[derive(Default)]
+struct Wakes {
+    granted: Latch,
+    handshake: Latch,
+    evicted: Latch,
+}
+
+// === impl DialPool ===
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(self: &Arc<Self>, key: &ClusterKey, failures: u32) -> DialPermit {
+        let wakes = Arc::new(Wakes::default());
+        let ticket = self.step(|state| {
+            let ticket = state.queue.ask(key, failures);
+            state.runtime = Handle::try_current().ok();
+            state.wakes.insert(ticket, Arc::clone(&wakes));
+            ticket
+        });
+        // From here on, whatever is dropped gives the place back.
+        DialPermit {
+            pool: Arc::clone(self),
+            ticket,
+            wakes,
+            received: false,
+        }
+    }
+
+    /// Changes the queue, and gives out what that made free.
+    fn step<T>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.lock());
+        self.turn();
+        result
+    }
+
+    /// Gives out what is free, and wakes whom it went to.
+    fn turn(self: &Arc<Self>) {
+        let mut state = self.lock();
+        let Turn {
+            granted,
+            handshakes,
+            evicted,
+            again,
+        } = state.queue.turn(self.begun.elapsed());
+        let granted = state.wakes_of(&granted);
+        let handshakes = state.wakes_of(&handshakes);
+        let evicted = state.wakes_of(&evicted);
+        let runtime = state.runtime.clone();
+        let again = again.filter(|_| !std::mem::replace(&mut state.pacing, true));
+        drop(state);
+
+        granted.iter().for_each(|wakes| wakes.granted.set());
+        handshakes.iter().for_each(|wakes| wakes.handshake.set());
+        evicted.iter().for_each(|wakes| wakes.evicted.set());
+        if let Some(at) = again {
+            let (at, pacing) = (self.begun + at, Pacing(Arc::clone(self)));
+            // A task, and not one of those that wait: each of them may be dropped, or be forgotten by whoever should poll it.
+            let waits = async move {
+                tokio::time::sleep_until(at).await;
+                let pool = Arc::clone(&pacing.0);
+                drop(pacing);
+                pool.turn();
+            };
+            if let Some(runtime) = runtime {
+                runtime.spawn(waits);
+            }
+        }
+    }
+}
+
+impl State {
+    fn wakes_of(&self, tickets: &[Ticket]) -> Vec<Arc<Wakes>> {
+        let wakes = tickets.iter().filter_map(|ticket| self.wakes.get(ticket));
+        wakes.cloned().collect()
+    }
+}
+
+/// Also a task that never ran, because its runtime ended, makes way for another.
+struct Pacing(Arc<Inner>);
+
+impl Drop for Pacing {
+    fn drop(&mut self) {
+        self.0.lock().pacing = false;
+    }
+}
+
+// === impl DialPermit ===
+
+impl Drop for DialPermit {
+    fn drop(&mut self) {
+        let wakes = self.pool.step(|state| {
+            state.queue.leave(self.ticket);
+            state.wakes.remove(&self.ticket)
+        });
+        drop(wakes);
+    }
+}
+
+impl fmt::Debug for DialPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DialPermit")
+            .field("received", &self.received)
+            .finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 mod mailbox;
 mod subscription;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod waiters;
 
 pub(crate) use self::waiters::Next;

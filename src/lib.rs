@@ -4,6 +4,7 @@ mod access;
 mod builder;
 mod cache;
 mod clock;
+mod condition;
 mod connection;
 mod context;
 mod counters;
@@ -32,6 +33,7 @@ pub use access::{
 };
 pub use builder::{Builder, Mistake, StartError};
 pub use cache::{Borrowed, Cluster, ClusterCache, ClusterSnapshot};
+pub use condition::{Condition, ConditionStatus, RemoteConnectionProbe};
 pub use context::{Alive, ContextError, InitContext, TeardownContext, TeardownReason};
 pub use counters::Counters;
 pub use dial::DialPermit;

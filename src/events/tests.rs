@@ -39,7 +39,7 @@ impl Clusters for Model {
     }
 }
 
-pub(super) fn state(key: &ClusterKey, phase: Phase) -> ClusterState {
+pub(crate) fn state(key: &ClusterKey, phase: Phase) -> ClusterState {
     ClusterState {
         key: key.clone(),
         identity: Identity::ByCa,
