@@ -1,5 +1,6 @@
 //! `cargo xtask ci`: what a change must pass. Cheap steps first, so that a mistake is known soon.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -40,11 +41,10 @@ pub(crate) fn run(report: &mut Report, extent: Extent) -> Result<()> {
     let clippy = "clippy --workspace --all-targets --all-features -- -D warnings";
     with_component(report, "clippy", "clippy", &mut cargo(&words(clippy)));
     test::run(report)?;
-    let docs = "doc --no-deps --workspace --all-features";
-    report.command(
-        "docs",
-        cargo(&words(docs)).env("RUSTDOCFLAGS", "-D warnings"),
-    );
+    let mut docs = cargo(&words("doc --no-deps --workspace --all-features"));
+    docs.env("RUSTDOCFLAGS", "-D warnings")
+        .env(K8S_OPENAPI.0, K8S_OPENAPI.1);
+    report.command("docs", &mut docs);
     for package in &packages {
         alone(report, package);
     }
@@ -156,32 +156,30 @@ fn example_command(verb: &str, package: &Package, example: &Example) -> Command 
 }
 
 fn deny(report: &mut Report) {
-    const ADVISORIES: &str = "cargo deny advisories";
-    let program = match tools::cargo_deny() {
-        Ok(program) => program,
-        Err(why) => {
-            report.step("cargo deny", || Ok(Outcome::Skipped(format!("{why:#}"))));
-            return;
-        }
+    let mut program = None;
+    report.step("cargo deny", || {
+        let found = match tools::cargo_deny() {
+            Ok(found) => program.insert(found),
+            Err(why) => return Ok(Outcome::Skipped(format!("{why:#}"))),
+        };
+        let check = "--all-features check bans licenses sources";
+        Ok(step::stream(&mut deny_command(found, check), None)?.outcome())
+    });
+    let Some(program) = program else {
+        return;
     };
-    let deny = |arguments: &str| {
-        let mut command = workspace::command(&program.to_string_lossy());
-        command.args(words(arguments));
-        command
-    };
-    report.command(
-        "cargo deny",
-        &mut deny("--all-features check bans licenses sources"),
-    );
-    report.step(ADVISORIES, || {
-        let fetched = step::stream(&mut deny("fetch db"), Some(FETCH_WITHIN))?;
+    report.step("cargo deny advisories", || {
+        let fetched = step::stream(&mut deny_command(&program, "fetch db"), Some(FETCH_WITHIN))?;
         if !fetched.status.is_some_and(|status| status.success()) {
             return Ok(Outcome::Skipped("their database cannot be had".to_owned()));
         }
-        Ok(step::stream(
-            &mut deny("--all-features check --disable-fetch advisories"),
-            None,
-        )?
-        .outcome())
+        let check = "--all-features check --disable-fetch advisories";
+        Ok(step::stream(&mut deny_command(&program, check), None)?.outcome())
     });
+}
+
+fn deny_command(program: &Path, arguments: &str) -> Command {
+    let mut command = workspace::command(&program.to_string_lossy());
+    command.args(words(arguments));
+    command
 }
