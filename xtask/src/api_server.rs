@@ -6,7 +6,7 @@
 use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{self, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -57,6 +57,7 @@ pub(crate) fn ensure() -> Result<Assets> {
     }
     fs::create_dir_all(assets.folder())?;
     let _lock = lock(assets.folder())?;
+    remove_partials(assets.folder())?;
     build(&assets.etcd(), "etcd", "go.etcd.io/etcd/server/v3", "")?;
     let kube_apiserver = "k8s.io/kubernetes/cmd/kube-apiserver";
     build(
@@ -80,6 +81,20 @@ fn lock(folder: &Path) -> Result<File> {
     Ok(file)
 }
 
+/// What interrupted builds left.
+fn remove_partials(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "partial")
+        {
+            fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
 fn build(program: &Path, module: &str, package: &str, version: &str) -> Result<()> {
     // Whoever had the lock before may have made it.
     if program.is_file() {
@@ -87,11 +102,8 @@ fn build(program: &Path, module: &str, package: &str, version: &str) -> Result<(
     }
     eprintln!("building {package}: a few minutes, once");
     let start = Instant::now();
-    let partial = program.with_extension("partial");
-    // What an interrupted build left is no object file, and Go would not write over it.
-    if partial.exists() {
-        fs::remove_file(&partial).with_context(|| format!("remove {}", partial.display()))?;
-    }
+    // A name of its own: the Go of a build that was killed may still be writing.
+    let partial = program.with_extension(format!("{}.partial", process::id()));
     let status = workspace::command("go")
         .current_dir(workspace::root().join("xtask/api-server").join(module))
         .args(["build", "-trimpath", "-ldflags"])

@@ -53,8 +53,10 @@ impl Report {
             skipped = ended.skipped;
             Ok(outcome)
         });
-        for test in skipped {
-            self.leave_out(test);
+        for line in skipped {
+            // Why, it has said itself.
+            let test = line.split_once(": ").map_or(&*line, |(test, _)| test);
+            self.leave_out(format!("test {test}"));
         }
     }
 
@@ -115,15 +117,15 @@ pub(crate) struct Ended {
 impl Ended {
     pub(crate) fn outcome(&self) -> Outcome {
         let tests = self.tests.map(|tests| {
+            let skipped = self.skipped.len();
+            // The test harness knows no skipping: to it they have passed.
+            let passed = tests
+                .passed
+                .saturating_sub(u32::try_from(skipped).unwrap_or(u32::MAX));
             let Tests {
-                passed,
-                failed,
-                ignored,
+                failed, ignored, ..
             } = tests;
-            format!(
-                "{passed} tests passed, {failed} failed, {ignored} ignored, {} skipped",
-                self.skipped.len()
-            )
+            format!("{passed} tests passed, {failed} failed, {ignored} ignored, {skipped} skipped")
         });
         match self.status {
             Some(status) if status.success() => Outcome::Passed(tests.unwrap_or_default()),
@@ -308,7 +310,7 @@ mod tests {
             ended.note(line);
         }
         assert_eq!(ended.skipped, ["a: no b"]);
-        let note = "5 tests passed, 0 failed, 1 ignored, 1 skipped";
+        let note = "4 tests passed, 0 failed, 1 ignored, 1 skipped";
         assert_eq!(ended.outcome(), Outcome::Passed(note.to_owned()));
     }
 }
