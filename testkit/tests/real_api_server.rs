@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 
-async fn namespaces(server: &RealApiServer, caller: &Caller<'_>) -> Result<Vec<String>, RealError> {
+async fn namespaces(server: &RealApiServer, caller: Caller<'_>) -> Result<Vec<String>, RealError> {
     let list: Value = server.get(caller, NAMESPACES).await?.success()?.json()?;
     let names = list["items"].as_array().into_iter().flatten();
     Ok(names
@@ -30,11 +30,11 @@ async fn three_servers_on_one_etcd_stop_and_return_die_and_restart() -> Result<(
     let namespace =
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "only-here" } });
     servers[0]
-        .post(&Caller::Admin, NAMESPACES, &namespace)
+        .post(Caller::Admin, NAMESPACES, &namespace)
         .await?
         .success()?;
     for (index, server) in servers.iter().enumerate() {
-        let names = namespaces(server, &Caller::Admin).await?;
+        let names = namespaces(server, Caller::Admin).await?;
         assert!(names.iter().any(|name| name == "default"), "{names:?}");
         assert_eq!(names.iter().any(|name| name == "only-here"), index == 0);
     }
@@ -42,42 +42,46 @@ async fn three_servers_on_one_etcd_stop_and_return_die_and_restart() -> Result<(
 
     // The version was set at the build: clients would see v0.0.0.
     let version: Value = servers[0]
-        .get(&Caller::Anonymous, "/version")
+        .get(Caller::Anonymous, "/version")
         .await?
         .json()?;
     assert_eq!(version["major"], "1", "{version}");
 
     // A token is known, but may do nothing before it is granted something; nobody may do nothing at all.
     let token = servers[0].token_for("default/robot").await?;
-    let refused = servers[0].get(&Caller::Token(&token), NAMESPACES).await?;
+    let refused = servers[0].get(Caller::Token(&token), NAMESPACES).await?;
     assert_eq!(refused.status, 403, "{}", refused.text());
     servers[0].grant_admin("default/robot").await?;
-    let names = namespaces(&servers[0], &Caller::Token(&token)).await?;
+    let names = namespaces(&servers[0], Caller::Token(&token)).await?;
     assert!(names.iter().any(|name| name == "only-here"), "{names:?}");
-    let elsewhere = servers[1].get(&Caller::Token(&token), NAMESPACES).await?;
+    let elsewhere = servers[1].get(Caller::Token(&token), NAMESPACES).await?;
     assert_eq!(elsewhere.status, 401, "{}", elsewhere.text());
     let other = servers[0].token_for("default/robot").await?;
     assert_ne!(token, other);
 
-    // A new client certificate is accepted beside the admin's.
-    let pair = servers[0].issue_client("alice", Some("system:masters"))?;
-    assert_ne!(pair.cert_pem, servers[0].admin().cert_pem);
+    // A new client certificate is accepted beside the admin's, and only where it was issued.
+    let alice = servers[0].issue_client("alice", Some("system:masters"))?;
+    namespaces(&servers[0], Caller::Certificate(&alice)).await?;
+    let elsewhere = servers[1]
+        .get(Caller::Certificate(&alice), NAMESPACES)
+        .await;
+    assert!(!elsewhere.is_ok_and(|answer| answer.status.is_success()));
 
     // Stopped: accepts, answers nothing. Continued: answers.
     servers[1].stop()?;
-    let silent = servers[1].get(&Caller::Admin, "/readyz").await;
+    let silent = servers[1].get(Caller::Admin, "/readyz").await;
     assert!(
         matches!(silent, Err(RealError::NoAnswer { .. })),
         "{silent:?}"
     );
     servers[1].cont()?;
-    namespaces(&servers[1], &Caller::Admin).await?;
+    namespaces(&servers[1], Caller::Admin).await?;
 
     // Killed: refused. Restarted: on the same port, with its data.
     let url = servers[0].url();
     servers[0].kill().await?;
     assert_eq!(servers[0].pid(), None);
-    let dead = servers[0].get(&Caller::Admin, "/readyz").await;
+    let dead = servers[0].get(Caller::Admin, "/readyz").await;
     assert!(matches!(dead, Err(RealError::NoAnswer { .. })), "{dead:?}");
     assert!(matches!(
         servers[0].stop(),
@@ -85,11 +89,11 @@ async fn three_servers_on_one_etcd_stop_and_return_die_and_restart() -> Result<(
     ));
     servers[0].restart().await?;
     assert_eq!(servers[0].url(), url);
-    let names = namespaces(&servers[0], &Caller::Token(&token)).await?;
+    let names = namespaces(&servers[0], Caller::Token(&token)).await?;
     assert!(names.iter().any(|name| name == "only-here"), "{names:?}");
 
     // The others never noticed, nor did etcd.
-    namespaces(&servers[2], &Caller::Admin).await?;
+    namespaces(&servers[2], Caller::Admin).await?;
     servers.etcd().health().await?.success()?;
     let kubeconfig = servers[2].kubeconfig();
     assert!(kubeconfig.contains(&servers[2].url()));

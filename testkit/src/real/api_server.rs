@@ -27,6 +27,8 @@ const GRANTED_WITHIN: Duration = Duration::from_secs(30);
 pub enum Caller<'a> {
     /// The admin, by client certificate.
     Admin,
+    /// Whoever holds this client certificate.
+    Certificate(&'a PemPair),
     /// Whoever holds this token.
     Token(&'a str),
     /// Nobody in particular: no credential is sent.
@@ -176,7 +178,7 @@ current-context: {name}
             "spec": { "expirationSeconds": lifetime.as_secs() },
         });
         let answer: Value = self
-            .post(&Caller::Admin, &path, &request)
+            .post(Caller::Admin, &path, &request)
             .await?
             .success()?
             .json()?;
@@ -217,7 +219,7 @@ current-context: {name}
         let deadline = Instant::now() + GRANTED_WITHIN;
         loop {
             let answer: Value = self
-                .post(&Caller::Admin, reviews, &review)
+                .post(Caller::Admin, reviews, &review)
                 .await?
                 .success()?
                 .json()?;
@@ -235,14 +237,14 @@ current-context: {name}
     }
 
     /// Sends a GET.
-    pub async fn get(&self, caller: &Caller<'_>, path: &str) -> Result<Answer, RealError> {
+    pub async fn get(&self, caller: Caller<'_>, path: &str) -> Result<Answer, RealError> {
         self.request(caller, Method::GET, path, None).await
     }
 
     /// Sends a POST with a body of JSON.
     pub async fn post(
         &self,
-        caller: &Caller<'_>,
+        caller: Caller<'_>,
         path: &str,
         body: &Value,
     ) -> Result<Answer, RealError> {
@@ -252,15 +254,19 @@ current-context: {name}
     /// Sends a request on a connection of its own; an error where nothing comes back within 10 s.
     pub async fn request(
         &self,
-        caller: &Caller<'_>,
+        caller: Caller<'_>,
         method: Method,
         path: &str,
         body: Option<&Value>,
     ) -> Result<Answer, RealError> {
         let (tls, bearer) = match caller {
-            Caller::Admin => (&self.tls_admin, None),
-            Caller::Token(token) => (&self.tls_bare, Some(*token)),
-            Caller::Anonymous => (&self.tls_bare, None),
+            Caller::Admin => (Arc::clone(&self.tls_admin), None),
+            Caller::Certificate(pair) => {
+                let tls = http::tls(self.process.name(), &self.ca_pem, Some(pair))?;
+                (tls, None)
+            }
+            Caller::Token(token) => (Arc::clone(&self.tls_bare), Some(token)),
+            Caller::Anonymous => (Arc::clone(&self.tls_bare), None),
         };
         let ask = Ask {
             method,
@@ -268,7 +274,7 @@ current-context: {name}
             bearer,
             body,
         };
-        ask.send(self.address, Arc::clone(tls)).await
+        ask.send(self.address, tls).await
     }
 
     /// `kill -STOP`: the system still accepts for it, and nobody answers.
@@ -320,7 +326,7 @@ current-context: {name}
 
     /// Makes an object, where it is missing.
     async fn ensure(&self, path: &str, object: &Value) -> Result<(), RealError> {
-        let answer = self.post(&Caller::Admin, path, object).await?;
+        let answer = self.post(Caller::Admin, path, object).await?;
         if answer.status == StatusCode::CONFLICT {
             return Ok(());
         }

@@ -11,7 +11,7 @@
 //! # async fn f() -> Result<(), clustercache_testkit::real::RealError> {
 //! let mut servers = real_or_skip!(2, Ok(()));
 //! let token = servers[0].token_for("default/robot").await?;
-//! let version = servers[0].get(&Caller::Token(&token), "/version").await?;
+//! let version = servers[0].get(Caller::Token(&token), "/version").await?;
 //! assert!(version.status.is_success());
 //! servers[1].kill().await?;
 //! servers[1].restart().await?;
