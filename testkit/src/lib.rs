@@ -1,1 +1,3 @@
-//! To be written.
+//! What tests, examples and benches of `clustercache`, and of controllers that use it, are made of.
+
+pub mod pki;
