@@ -5,4 +5,5 @@ mod api;
 mod auth;
 mod client;
 mod network;
+mod process;
 mod watching;
