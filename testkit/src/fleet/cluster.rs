@@ -1,0 +1,238 @@
+//! One fake cluster: its handle from start to end, what it holds and what it saw.
+//!
+//! How it is reached and by whom is in `identity.rs`, its faults are in `control.rs`.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::runtime::Handle;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    FleetError,
+    auth::Auth,
+    counters::{Counters, Counting},
+    endpoint::Endpoint,
+    faults::FaultSwitch,
+    identity::new_token,
+    kinds::Kind,
+    object::Key,
+    requests::{NextRequest, RequestSeen, Waiters},
+    serve,
+    store::{State, Store},
+    tls::Identity,
+    writes::ObjectError,
+};
+use crate::pki::ClusterCa;
+
+/// What the tasks of a cluster share. It outlives the last handle only until they end.
+pub(super) struct Inner {
+    pub(super) name: String,
+    pub(super) runtime: Handle,
+    pub(super) tasks: TaskTracker,
+    pub(super) ended: CancellationToken,
+    pub(super) http2: bool,
+    pub(super) identity: Mutex<Identity>,
+    /// The current one is the last.
+    pub(super) endpoints: Mutex<Vec<Arc<Endpoint>>>,
+    pub(super) auth: Auth,
+    pub(super) faults: FaultSwitch,
+    pub(super) store: Store,
+    pub(super) counting: Counting,
+    pub(super) waiters: Waiters,
+}
+
+/// A fake API server and the cluster that it pretends to be. Clones are handles of the same one.
+///
+/// Dropping the last handle closes its ports and ends its tasks; [`shutdown`](Self::shutdown) also waits for that.
+#[derive(Clone)]
+pub struct FakeCluster(Arc<Owner>);
+
+struct Owner(Arc<Inner>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+impl Inner {
+    fn stop(&self) {
+        self.ended.cancel();
+        self.tasks.close();
+        for endpoint in self.endpoints.lock().iter() {
+            if let Err(error) = endpoint.close() {
+                tracing::warn!(%error, cluster = %self.name, "the port did not close as it should");
+            }
+        }
+    }
+}
+
+/// How a [`FakeCluster`] is to be.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct FakeClusterBuilder {
+    name: String,
+    http2: bool,
+}
+
+impl FakeClusterBuilder {
+    /// Whether the server speaks HTTP/2 beside HTTP/1.1. The default: it does.
+    pub fn http2(mut self, http2: bool) -> Self {
+        self.http2 = http2;
+        self
+    }
+
+    /// Starts it on the runtime of the caller. It listens when this returns.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn start(self) -> Result<FakeCluster, FleetError> {
+        let runtime = Handle::current();
+        let identity = Identity::new(ClusterCa::new(&format!("{}-ca", self.name))?, self.http2)?;
+        let endpoint = Endpoint::bind().map_err(FleetError::Listen)?;
+        let inner = Arc::new(Inner {
+            runtime,
+            tasks: TaskTracker::new(),
+            ended: CancellationToken::new(),
+            http2: self.http2,
+            identity: Mutex::new(identity),
+            endpoints: Mutex::new(vec![endpoint.clone()]),
+            auth: Auth::new(new_token(&self.name), FakeCluster::ADMIN),
+            faults: FaultSwitch::new(),
+            store: Store::new(),
+            counting: Counting::new(),
+            waiters: Waiters::default(),
+            name: self.name,
+        });
+        serve::accept(&inner, endpoint);
+        let cluster = FakeCluster(Arc::new(Owner(inner)));
+        cluster.found();
+        Ok(cluster)
+    }
+}
+
+/// Starting and ending.
+impl FakeCluster {
+    /// The user of client certificates that is accepted at the start.
+    pub const ADMIN: &str = "fleet-admin";
+
+    /// A cluster that is not started yet.
+    pub fn builder(name: impl Into<String>) -> FakeClusterBuilder {
+        FakeClusterBuilder {
+            name: name.into(),
+            http2: true,
+        }
+    }
+
+    /// Starts a cluster with the defaults. See [`FakeClusterBuilder::start`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn start(name: impl Into<String>) -> Result<Self, FleetError> {
+        Self::builder(name).start()
+    }
+
+    /// Closes its ports and begins to end its tasks, whoever else holds a handle.
+    pub fn stop(&self) {
+        self.inner().stop();
+    }
+
+    /// Closes its ports and waits until all of its tasks are gone, and all of its sockets with them.
+    pub async fn shutdown(&self) {
+        self.stop();
+        self.inner().tasks.wait().await;
+    }
+
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        &self.0.0
+    }
+
+    /// The namespaces that every cluster has; the UID of `kube-system` tells clusters apart.
+    pub(super) fn found(&self) {
+        for name in ["default", "kube-system"] {
+            let namespace =
+                json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+            self.put(namespace)
+                .expect("a namespace with a name can be stored");
+        }
+    }
+}
+
+/// What it holds.
+impl FakeCluster {
+    /// Stores an object as it is, whatever is there already, in `default` if it names no namespace. Returns its version.
+    pub fn put(&self, object: Value) -> Result<u64, ObjectError> {
+        self.inner().store.put(object).map(|object| object.version)
+    }
+
+    /// Deletes an object, and says whether there was one. `namespace` is empty for kinds that have none.
+    pub fn delete(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> bool {
+        let key = |kind| Key {
+            kind,
+            namespace: namespace.into(),
+            name: name.into(),
+        };
+        let kind = Kind::by_name(api_version, kind);
+        kind.is_some_and(|kind| {
+            self.inner()
+                .store
+                .with(|state| state.delete(&key(kind)))
+                .is_some()
+        })
+    }
+
+    /// The newest version.
+    pub fn version(&self) -> u64 {
+        self.inner().store.with(|state| state.version())
+    }
+
+    /// Forgets all events until now: a watch or a next page from an older version is `Expired` (410).
+    pub fn compact(&self) {
+        self.inner().store.with(State::compact);
+    }
+
+    /// Sends a bookmark on every watch that allows them. Else there is one a minute, and one before a timeout.
+    pub fn send_bookmarks(&self) {
+        self.inner().store.signal(|signal| signal.bookmarks += 1);
+    }
+
+    /// Ends every open watch as a timeout does; their connections stay open.
+    pub fn end_watches(&self) {
+        self.inner().store.signal(|signal| signal.ends += 1);
+    }
+}
+
+/// What it saw.
+impl FakeCluster {
+    /// The counters as they are now.
+    pub fn counters(&self) -> Counters {
+        self.inner().counting.now()
+    }
+
+    /// Waits until the counters are as wanted, and returns them. Returns at once if they are.
+    ///
+    /// A state that lasts shorter than it takes to look may be missed; counts that only grow cannot be.
+    pub async fn when(&self, wanted: impl FnMut(&Counters) -> bool) -> Counters {
+        self.inner().counting.when(wanted).await
+    }
+
+    /// Waits until no connection is open. A black-holed one counts as open until its client closes it.
+    pub async fn connections_closed(&self) {
+        self.when(|counters| counters.connections_open == 0).await;
+    }
+
+    /// The next request for which `wanted` holds. It waits from this call on, not from the first poll.
+    pub fn next_request(
+        &self,
+        wanted: impl Fn(&RequestSeen) -> bool + Send + Sync + 'static,
+    ) -> NextRequest {
+        self.inner().waiters.next(wanted)
+    }
+
+    /// How many tasks it has: one an endpoint, one a connection, one a running HTTP/2 stream.
+    pub fn tasks(&self) -> usize {
+        self.inner().tasks.len()
+    }
+}

@@ -1,0 +1,158 @@
+//! The faults of a fake cluster, as switches on its handle. All can be thrown at any time, and [`FakeCluster::heal`]
+//! undoes them all.
+
+use std::{net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use super::{
+    FakeCluster, FleetError,
+    endpoint::{Endpoint, Network},
+    faults::{Fault, Faults},
+    identity::url,
+    serve,
+};
+
+/// What becomes of the endpoint that a cluster moves away from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OldEndpoint {
+    /// It goes on serving the same cluster.
+    Keep,
+    /// Its connections are reset and its port refuses for ever. Nobody else gets the port while the cluster lives.
+    Refuse,
+}
+
+/// Faults of the network. One holds at a time, for all endpoints; each replaces the one before.
+///
+/// # Panics
+/// All of these panic if the port cannot be listened on again. It is reserved, so the process must be out of
+/// descriptors.
+impl FakeCluster {
+    /// A black hole: connections are accepted, what comes in is swallowed, nothing goes out, no FIN, no RST. Old ones
+    /// turn silent where they are, also in the middle of an answer.
+    ///
+    /// When a client closes a swallowed connection it is gone here too, so that a test can see that it was closed.
+    /// What was swallowed cannot come back: swallowed connections are reset when this ends, by whatever comes next.
+    pub fn black_hole(&self) {
+        self.set_network(Network::BlackHole);
+    }
+
+    /// As if the cable were pulled: old connections are swallowed as by [`black_hole`](Self::black_hole), new ones
+    /// are never established: the backlog is full and the kernel drops every SYN (on Linux).
+    pub fn unplug(&self) {
+        self.set_network(Network::Unplugged);
+    }
+
+    /// Connections are accepted and are silent from their first byte on, in the middle of the TLS handshake; those
+    /// that are open go on.
+    pub fn silence_new_connections(&self) {
+        self.set_network(Network::SilentTls);
+    }
+
+    /// The port is closed (`ECONNREFUSED`) and open connections are reset.
+    pub fn refuse(&self) {
+        self.set_network(Network::Refusing);
+    }
+
+    /// As if the process were stopped (`SIGSTOP`): the kernel still takes connections and bytes, nothing is answered,
+    /// nothing is lost.
+    pub fn pause(&self) {
+        self.set_network(Network::Paused);
+    }
+
+    /// Ends [`pause`](Self::pause), or another fault of the network. What was held back is read and answered now, on
+    /// the same connections.
+    pub fn resume(&self) {
+        self.set_network(Network::Up);
+    }
+
+    /// Undoes all faults, on the same port. Connections that were swallowed are reset; others go on.
+    pub fn heal(&self) {
+        self.set_network(Network::Up);
+        self.inner()
+            .faults
+            .change(|faults| *faults = Faults::default());
+    }
+
+    /// Closes all open connections by FIN, idle or not. New ones are accepted.
+    pub fn close_connections(&self) {
+        self.end_connections(false);
+    }
+
+    /// Closes all open connections by RST. New ones are accepted.
+    pub fn reset_connections(&self) {
+        self.end_connections(true);
+    }
+
+    fn end_connections(&self, reset: bool) {
+        for endpoint in self.inner().endpoints.lock().iter() {
+            endpoint.end_connections(reset);
+        }
+    }
+
+    fn set_network(&self, network: Network) {
+        let _runtime = self.inner().runtime.enter();
+        for endpoint in self.inner().endpoints.lock().iter() {
+            endpoint
+                .set(network)
+                .expect("a reserved port can be listened on again");
+        }
+    }
+
+    /// Listens on another port as the same cluster with the same CA, and returns the new address. The new endpoint has
+    /// no fault of the network, whatever the old one has.
+    pub fn move_endpoint(&self, old: OldEndpoint) -> Result<SocketAddr, FleetError> {
+        let inner = self.inner();
+        let _runtime = inner.runtime.enter();
+        let endpoint = Endpoint::bind().map_err(FleetError::Listen)?;
+        if old == OldEndpoint::Refuse {
+            self.endpoint().retire().map_err(FleetError::Listen)?;
+        }
+        inner.endpoints.lock().push(endpoint.clone());
+        let addr = endpoint.addr;
+        tracing::debug!(cluster = %inner.name, to = %url(addr), "moved");
+        serve::accept(inner, endpoint);
+        Ok(addr)
+    }
+}
+
+/// Faults of the answers. They are told by the beginning of the path; `/` is every path. Of several that match, the one
+/// that was set last counts. Watches that are open already go on.
+impl FakeCluster {
+    /// Answers matching requests with this status and body, before any authentication, as a proxy in front would. The
+    /// body is sent as JSON if it begins with `{`, else as text.
+    ///
+    /// # Panics
+    /// If `status` is not between 100 and 999.
+    pub fn answer(&self, path_prefix: &str, status: u16, body: impl Into<Bytes>) {
+        let status = StatusCode::from_u16(status).expect("a status is a number from 100 to 999");
+        self.inner()
+            .faults
+            .add(path_prefix, Fault::Answer(status, body.into()));
+    }
+
+    /// Answers matching requests 403 with a `Status` body, as a real server without the role would.
+    pub fn forbid(&self, path_prefix: &str) {
+        self.inner().faults.add(path_prefix, Fault::Forbid);
+    }
+
+    /// Answers nothing to matching requests. When this ends, those that still wait are answered.
+    pub fn hang(&self, path_prefix: &str) {
+        self.inner().faults.add(path_prefix, Fault::Hang);
+    }
+
+    /// Answers each request that much later.
+    pub fn latency(&self, latency: Duration) {
+        self.inner()
+            .faults
+            .change(|faults| faults.latency = latency);
+    }
+
+    /// Undoes all faults of the answers, those of the network not.
+    pub fn answer_normally(&self) {
+        self.inner()
+            .faults
+            .change(|faults| *faults = Faults::default());
+    }
+}

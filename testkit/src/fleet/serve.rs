@@ -1,0 +1,180 @@
+//! The life of a fake API server's connections: accept, TLS, HTTP. All tasks of a cluster start here.
+//!
+//! Every task runs on the cluster's tracker and ends by its connection's token, so that nothing is left when the cluster
+//! is dropped, HTTP/2 streams included.
+
+use std::{convert::Infallible, future::poll_fn, sync::Arc, time::Duration};
+
+use hyper::{
+    body::Incoming,
+    rt::Executor,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::CertificateDer;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Inner,
+    endpoint::{Accepted, Endpoint},
+    handle,
+    wire::FaultIo,
+};
+
+/// What the requests of one connection have in common.
+pub(super) struct Connection {
+    pub(super) cluster: Arc<Inner>,
+    pub(super) endpoint: std::net::SocketAddr,
+    pub(super) number: u64,
+    /// The certificates that the client showed, its own first.
+    pub(super) certificates: Vec<CertificateDer<'static>>,
+}
+
+/// Accepts on an endpoint until the cluster ends.
+pub(super) fn accept(cluster: &Arc<Inner>, endpoint: Arc<Endpoint>) {
+    let (cluster, ended) = (cluster.clone(), cluster.ended.clone());
+    let (tasks, runtime) = (cluster.tasks.clone(), cluster.runtime.clone());
+    let accepting = async move {
+        loop {
+            match poll_fn(|cx| endpoint.poll_accept(&cluster.ended, cx)).await {
+                Ok((accepted, io)) => start(&cluster, accepted, io),
+                // Out of descriptors, most likely; the kernel tells nobody when there are some again.
+                Err(error) => {
+                    tracing::warn!(%error, cluster = %cluster.name, "cannot accept");
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+        }
+    };
+    tasks.spawn_on(
+        async move { ended.run_until_cancelled_owned(accepting).await },
+        &runtime,
+    );
+}
+
+/// A connection that is counted as open.
+struct Counted {
+    cluster: Arc<Inner>,
+    _accepted: Accepted,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.cluster
+            .counting
+            .change(|counters| counters.connections_open -= 1);
+    }
+}
+
+fn start(cluster: &Arc<Inner>, accepted: Accepted, io: FaultIo) {
+    cluster.counting.change(|counters| {
+        counters.connections_accepted += 1;
+        counters.connections_open += 1;
+    });
+    let cluster = cluster.clone();
+    let (tasks, runtime) = (cluster.tasks.clone(), cluster.runtime.clone());
+    let task = async move {
+        let ended = accepted.wire.ended.clone();
+        let (endpoint, number) = (accepted.endpoint.addr, accepted.number);
+        let counted = Counted {
+            cluster: cluster.clone(),
+            _accepted: accepted,
+        };
+        ended
+            .run_until_cancelled(speak(cluster, endpoint, number, io, &ended))
+            .await;
+        // Only now, so that whoever waits for the count finds the socket closed.
+        drop(counted);
+    };
+    tasks.spawn_on(task, &runtime);
+}
+
+async fn speak(
+    cluster: Arc<Inner>,
+    endpoint: std::net::SocketAddr,
+    number: u64,
+    io: FaultIo,
+    ended: &CancellationToken,
+) {
+    let config = cluster.identity.lock().config.clone();
+    let stream = match TlsAcceptor::from(config).accept(io).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            tracing::debug!(%error, cluster = %cluster.name, "TLS handshake failed");
+            return cluster
+                .counting
+                .change(|counters| counters.tls_failures += 1);
+        }
+    };
+    cluster
+        .counting
+        .change(|counters| counters.tls_handshakes += 1);
+    let (_, tls) = stream.get_ref();
+    let certificates = tls
+        .peer_certificates()
+        .unwrap_or_default()
+        .iter()
+        .map(|c| c.clone().into_owned())
+        .collect();
+    let http2 = tls.alpn_protocol() == Some(b"h2");
+    let connection = Arc::new(Connection {
+        cluster,
+        endpoint,
+        number,
+        certificates,
+    });
+    if let Err(error) = http(connection.clone(), stream, http2, ended).await {
+        tracing::debug!(%error, cluster = %connection.cluster.name, "connection failed");
+    }
+}
+
+async fn http(
+    connection: Arc<Connection>,
+    stream: TlsStream<FaultIo>,
+    http2: bool,
+    ended: &CancellationToken,
+) -> hyper::Result<()> {
+    let cluster = connection.cluster.clone();
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let connection = connection.clone();
+        async move { Ok::<_, Infallible>(handle::answer(&connection, request).await) }
+    });
+    let stream = TokioIo::new(stream);
+    if http2 {
+        let tasks = Tasks {
+            cluster,
+            ended: ended.clone(),
+        };
+        // As a real server has it.
+        http2::Builder::new(tasks)
+            .max_concurrent_streams(100)
+            .serve_connection(stream, service)
+            .await
+    } else {
+        http1::Builder::new()
+            .serve_connection(stream, service)
+            .await
+    }
+}
+
+/// Spawns HTTP/2 streams on the cluster's tracker, to end with their connection.
+#[derive(Clone)]
+struct Tasks {
+    cluster: Arc<Inner>,
+    ended: CancellationToken,
+}
+
+impl<F> Executor<F> for Tasks
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        let ended = self.ended.clone();
+        let task = async move {
+            ended.run_until_cancelled_owned(stream).await;
+        };
+        self.cluster.tasks.spawn_on(task, &self.cluster.runtime);
+    }
+}
