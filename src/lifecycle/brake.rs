@@ -21,35 +21,33 @@ impl Brake {
     /// The verdict on a cluster's published connection changed; `Unknown` when it has none any more, by whatever cause but removal.
     pub(crate) fn verdict(&mut self, key: &ClusterKey, verdict: Verdict, now: Instant) {
         let _ = (key, verdict, now);
-        todo!()
     }
 
     /// The cluster is gone.
     pub(crate) fn removed(&mut self, key: &ClusterKey) {
         let _ = key;
-        todo!()
     }
 
     /// Engages or releases.
     pub(crate) fn evaluate(&mut self, options: &BrakeOptions, now: Instant) -> Option<BrakeChange> {
         let _ = (options, now);
-        todo!()
+        None
     }
 
     /// Whether a teardown of this cluster by verdict is withheld.
     pub(crate) fn holds(&self, key: &ClusterKey) -> bool {
         let _ = key;
-        todo!()
+        false
     }
 
     /// Released by call.
     pub(crate) fn release(&mut self) -> Option<BrakeChange> {
-        todo!()
+        None
     }
 
     /// When [`evaluate`](Self::evaluate) is to be called if nothing happens before.
     pub(crate) fn deadline(&self, options: &BrakeOptions) -> Option<Instant> {
         let _ = options;
-        todo!()
+        None
     }
 }

@@ -49,7 +49,7 @@ impl Cluster {
             self.error(Stage::Probe, *kind, text, cx);
         }
         self.detect(generation, cx, |detector, now, orders| {
-            detector.probed(now.at, number, result, now.options, orders);
+            detector.probed(now.at, number, result, now.signs, now.options, orders);
         });
         self.settle(cx);
     }
