@@ -5,6 +5,8 @@
     reason = "every test is a crate of its own, and none uses all of it"
 )]
 
+pub mod events;
+
 use std::fmt::Write;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
