@@ -12,6 +12,8 @@ use crate::{
 };
 
 mod mailbox;
+#[cfg(all(test, any(clustercache_shuttle, clustercache_loom)))]
+mod model;
 mod subscription;
 #[cfg(test)]
 pub(crate) mod tests;

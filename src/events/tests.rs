@@ -1,10 +1,7 @@
 use std::{
     collections::BTreeMap,
     future::poll_fn,
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     task::Poll,
     time::SystemTime,
 };
@@ -14,28 +11,33 @@ use futures_util::{FutureExt, StreamExt};
 use super::*;
 use crate::{Identity, Phase, Verdict};
 
-/// A registry that is nothing but states. Its `attempts` count what was published.
+/// A registry that is nothing but states, whose `attempts` count what was published of each; under the checkers' own lock.
 #[derive(Default)]
-pub(super) struct Model(Mutex<BTreeMap<ClusterKey, Phase>>);
+pub(super) struct Model(Mutex<BTreeMap<ClusterKey, (Phase, u32)>>);
 
 impl Model {
     pub(super) fn set(&self, key: &ClusterKey, phase: Phase) {
-        self.0.lock().unwrap().insert(key.clone(), phase);
+        let mut clusters = lock(&self.0);
+        let (held, changes) = clusters.entry(key.clone()).or_insert((phase, 0));
+        *held = phase;
+        *changes += 1;
     }
 
-    fn remove(&self, key: &ClusterKey) {
-        self.0.lock().unwrap().remove(key);
+    pub(super) fn remove(&self, key: &ClusterKey) {
+        lock(&self.0).remove(key);
     }
 }
 
 impl Clusters for Model {
     fn keys(&self) -> Vec<ClusterKey> {
-        self.0.lock().unwrap().keys().cloned().collect()
+        lock(&self.0).keys().cloned().collect()
     }
 
     fn state(&self, key: &ClusterKey) -> Option<ClusterState> {
-        let phase = *self.0.lock().unwrap().get(key)?;
-        Some(state(key, phase))
+        let (phase, attempts) = *lock(&self.0).get(key)?;
+        let mut state = state(key, phase);
+        state.attempts = attempts;
+        Some(state)
     }
 }
 

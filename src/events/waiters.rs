@@ -1,7 +1,7 @@
 //! Who waits for the next change of one cluster. A key is here only while somebody who lives waits for it.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker},
@@ -34,7 +34,7 @@ struct Waiting {
 #[derive(Default)]
 pub(super) struct Waiters {
     next: u64,
-    by_key: HashMap<ClusterKey, BTreeMap<u64, Arc<Waiter>>, foldhash::fast::RandomState>,
+    by_key: BTreeMap<ClusterKey, BTreeMap<u64, Arc<Waiter>>>,
 }
 
 impl Next {
