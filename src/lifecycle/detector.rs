@@ -29,6 +29,8 @@ pub(crate) struct Detector {
     sent: Option<Instant>,
     /// The next round. While healthy it may be early: a newer sign of life puts it off when it is reached.
     next: Instant,
+    /// In an outage: when signs of life are looked for, however far off the next round is.
+    look: Instant,
     /// While healthy: probe whatever signs there are.
     at_once: bool,
     number: u64,
@@ -63,6 +65,7 @@ impl Detector {
             answered: now,
             sent: None,
             next: now,
+            look: now,
             at_once: false,
             number: 0,
             rounds: Vec::new(),
@@ -94,8 +97,9 @@ impl Detector {
         let next = match &self.outage {
             // Only a result is waited for.
             None if !self.rounds.is_empty() => never,
+            None => self.next,
             Some(outage) if outage.fate == Fate::Down => never,
-            _ => self.next,
+            Some(_) => self.next.min(self.look),
         };
         let lost = self.rounds.iter().map(|round| round.lost_at);
         lost.fold(next, Instant::min)
