@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     Builder, ClusterAccess, ClusterKey, ClusterResource, ClusterState, Counters, EngineStatus,
-    Generation, GetError, Resource, ShutdownReport, Subscription, WaitError, WouldDeadlock,
+    Generation, GetError, Phase, Resource, ShutdownReport, Subscription, WaitError, WouldDeadlock,
     hook::may_wait,
     inbox::Command,
     registry::{Entry, Snapshot},
@@ -274,11 +274,14 @@ impl Cluster {
     }
 
     fn check(&self, snapshot: &Snapshot) -> Result<(), GetError> {
-        match snapshot.identity == self.identity {
-            true => Ok(()),
-            false => Err(GetError::Replaced {
+        if snapshot.identity == self.identity {
+            Ok(())
+        } else if snapshot.state.phase == Phase::Removed {
+            Err(GetError::Removed(Arc::clone(&snapshot.state)))
+        } else {
+            Err(GetError::Replaced {
                 key: self.key().clone(),
-            }),
+            })
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -216,12 +216,7 @@ impl TakeDown {
 
     fn left(&self, slot: usize, hook: HookKind) {
         if self.reason == TeardownReason::Shutdown {
-            let shared = self.shared();
-            let mut report = shared
-                .shutdown
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            report.add(&self.connection.key, shared.plan.name(slot), hook);
+            self.shared().left(&self.connection.key, slot, hook);
         }
     }
 
