@@ -340,7 +340,7 @@ impl Running {
                 self.with(&key, now, |cluster, cx| cluster.reconsider(slot, cx))
             }
             Command::ReleaseBrake => {
-                let change = self.brake.release();
+                let change = self.brake.release(now);
                 self.brake_changed(change);
             }
             Command::Durations => {

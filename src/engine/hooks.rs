@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::{HookKind, News, Report};
 use crate::{
@@ -272,7 +272,6 @@ async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {
     let hook = Box::pin(async { shared.health.check(&value, &cx).await });
     match hook::run(&shared.counters, who, hook, stop).await {
         Ended::Done(Ok(answer)) => {
-            attempt.connection.vitals.answered(Instant::now());
             let not_ready = match answer {
                 Answer::Ready => None,
                 Answer::NotReady(why) => Some(escaped(&why)),
