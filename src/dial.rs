@@ -52,20 +52,27 @@ impl DialPool {
         permit
     }
 
-    /// How many wait for a permit.
-    pub(crate) fn waiting(&self) -> usize {
-        self.0.lock().queue.waiting()
+    pub(crate) fn counts(&self) -> Dials {
+        let state = self.0.lock();
+        let queue = &state.queue;
+        Dials {
+            waiting: queue.waiting(),
+            silent: queue.silent(),
+            handshakes: queue.handshakes(),
+        }
     }
+}
 
-    /// How many permits are silent.
-    pub(crate) fn silent(&self) -> usize {
-        self.0.lock().queue.silent()
-    }
-
-    /// How many permits are handshakes.
-    pub(crate) fn handshakes(&self) -> usize {
-        self.0.lock().queue.handshakes()
-    }
+/// What is being dialled, over all clusters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Dials {
+    /// Wait for a permit.
+    pub waiting: usize,
+    /// Have heard nothing from the other side yet.
+    pub silent: usize,
+    /// Are at their handshake.
+    pub handshakes: usize,
 }
 
 impl DialPermit {
