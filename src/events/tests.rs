@@ -80,7 +80,7 @@ fn events(limit: usize) -> (Events, Arc<Model>) {
     )
 }
 
-fn key(name: impl ToString) -> ClusterKey {
+fn key(name: impl ToString + Copy) -> ClusterKey {
     ClusterKey::named(&name.to_string())
 }
 
@@ -404,6 +404,24 @@ fn no_lock_is_held_while_a_subscriber_is_woken_or_its_waker_is_dropped() {
     assert!(subscription.poll_next_unpin(&mut cx).is_pending());
     drop(waker);
     drop(subscription);
+}
+
+#[test]
+fn a_waker_that_panics_is_its_owners_loss_alone() {
+    struct Panics;
+    impl std::task::Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("expected by this test");
+        }
+    }
+    let (events, _) = events(9);
+    let (mut bad, mut good) = (events.subscribe(|| {}), events.subscribe(|| {}));
+    assert_eq!(read(&mut good), []);
+    let waker = std::task::Waker::from(Arc::new(Panics));
+    let mut cx = std::task::Context::from_waker(&waker);
+    assert!(bad.poll_next_unpin(&mut cx).is_pending());
+    events.tell(&key("a"), Changes::STATE);
+    assert_eq!((read(&mut good).len(), read(&mut bad).len()), (1, 1));
 }
 
 #[test]
