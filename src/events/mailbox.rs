@@ -160,6 +160,11 @@ impl Mailbox {
         lock(&self.0).interest.times.insert(time)
     }
 
+    #[cfg(test)]
+    pub(super) fn unread(&self) -> usize {
+        lock(&self.0).unread.keys.len()
+    }
+
     pub(super) fn times(&self) -> BTreeSet<Duration> {
         lock(&self.0).interest.times.clone()
     }

@@ -127,6 +127,11 @@ impl Subscription {
         None
     }
 
+    #[cfg(test)]
+    pub(super) fn unread(&self) -> usize {
+        self.mailbox.unread()
+    }
+
     fn begin_walk(&mut self) {
         let keys = self.mailbox.keys();
         self.walk = Walk::At(keys.unwrap_or_else(|| self.clusters.keys()).into_iter());
