@@ -137,3 +137,48 @@ fn a_permit_may_be_dropped_outside_of_the_runtime_and_a_pool_may_outlive_it() {
                 .unwrap()
         });
 }
+
+#[tokio::test(start_paused = true)]
+async fn dials_that_end_in_any_way_at_any_time_keep_the_bounds_and_leave_nothing() {
+    for seed in 0..20 {
+        let pool = Arc::new(pool(500, 8, 3));
+        let dials: Vec<_> = (0..200)
+            .map(|n| {
+                let (pool, mut random) = (
+                    Arc::clone(&pool),
+                    fastrand::Rng::with_seed(seed * 1_000 + n),
+                );
+                let mut patience = move || Duration::from_millis(random.u64(0..500));
+                tokio::spawn(async move {
+                    let (key, failures) =
+                        (key(&(n % 7).to_string()), u32::try_from(n % 3).unwrap());
+                    let dial = async {
+                        let mut permit = pool.permit(&key, failures).await;
+                        assert!(pool.silent() <= 8);
+                        tokio::select! {
+                            () = permit.evicted() => return,
+                            () = tokio::time::sleep(patience()) => {}
+                        }
+                        permit.received().await;
+                        assert!(pool.handshakes() <= 3);
+                        tokio::time::sleep(patience()).await;
+                    };
+                    // A third is given up on the way.
+                    if n % 3 == 0 {
+                        let _ = tokio::time::timeout(Duration::from_millis(n * 7), dial).await;
+                    } else {
+                        dial.await;
+                    }
+                })
+            })
+            .collect();
+        for dial in dials {
+            dial.await.unwrap();
+        }
+        assert_eq!(
+            (pool.waiting(), pool.silent(), pool.handshakes()),
+            (0, 0, 0)
+        );
+        assert!(pool.0.lock().wakes.is_empty());
+    }
+}
