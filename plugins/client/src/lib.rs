@@ -1,11 +1,22 @@
 //! A [`kube::Client`] for every cluster of a [`clustercache`], over a transport of our own that a cluster cannot stall, and the health
 //! check over the same connection.
 //!
-//! ```
-//! use clustercache_client::KubeClient;
+//! ```no_run
+//! use clustercache::{ClusterCache, ClusterKey, MemorySource};
+//! use clustercache_client::{ClientExt, KubeClient};
 //!
-//! let provider = KubeClient::new().user_agent("fleet-controller/1.0");
-//! # let _ = provider;
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let cache = ClusterCache::builder()
+//!     .source(MemorySource::new("fleet"))
+//!     .resource(KubeClient::new().user_agent("fleet-controller/1.0"))
+//!     .health_from::<KubeClient>()
+//!     .start()?;
+//!
+//! // In a reconciler: never waits.
+//! let client = cache.client(&ClusterKey::named("eu-1"))?;
+//! println!("{}", client.apiserver_version().await?.git_version);
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! - One HTTP/2 connection a cluster, or a few of HTTP/1.1 where the server has no HTTP/2. Requests that find none up wait for one dial.
@@ -17,11 +28,13 @@
 mod check;
 mod client;
 mod deadlines;
+mod ext;
 mod provider;
 mod status;
 mod transport;
 
 pub use client::ClusterClient;
 pub use deadlines::Deadlines;
+pub use ext::{ClientExt, ClusterClientExt};
 pub use provider::KubeClient;
 pub use transport::{TlsReason, TransportError, Wait};
