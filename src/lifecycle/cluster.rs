@@ -13,11 +13,12 @@ use super::{
     backoff::Backoff,
     claims::Claim,
     detector::Detector,
-    resources::{Failure, Outcome, Resources, Rules, Step},
+    resources::{Failure, Outcome, Resources, Rules, Step, carries_health},
 };
 use crate::{
     Changes, ClusterAccess, FailureKind, Generation, Phase, Route, SourcedAccess, Stage,
-    TeardownReason, Verdict, clock::Clock, options::Options, plan::Plan, vitals::Vitals,
+    TeardownReason, Verdict, clock::Clock, options::Options, plan::Plan, resource::Then,
+    vitals::Vitals,
 };
 
 mod change;
@@ -233,7 +234,9 @@ impl Cluster {
         cx: &mut Cx<'_>,
     ) {
         let failure = match &outcome {
-            Outcome::Failed(failure) if failure.then != crate::resource::Then::NotApplicable => {
+            Outcome::Failed(failure)
+                if failure.then != Then::NotApplicable || carries_health(cx.plan, slot) =>
+            {
                 Some(failure.clone())
             }
             _ => None,
@@ -291,30 +294,19 @@ impl Cluster {
         text: &Arc<str>,
         cx: &mut Cx<'_>,
     ) {
-        let current = self
-            .life(generation)
-            .is_some_and(|life| life.resources.is_up(slot));
-        if current && slot == cx.plan.health() {
+        let life = self.life(generation);
+        if !life.is_some_and(|life| life.resources.has(slot, incarnation)) {
+            return;
+        }
+        let stage = Stage::Resource(cx.plan.name(slot));
+        self.error(stage, FailureKind::Other, text, cx);
+        if slot == cx.plan.health() {
             // The health provider's failing is the whole connection's (DESIGN.md, "A connection comes up").
-            self.error(
-                Stage::Resource(cx.plan.name(slot)),
-                FailureKind::Other,
-                text,
-                cx,
-            );
             self.end(generation, TeardownReason::Down, cx);
         } else {
-            let counted = self.step(generation, cx, |resources, rules, steps| {
+            self.step(generation, cx, |resources, rules, steps| {
                 resources.failed(slot, incarnation, text, rules, steps)
             });
-            if counted == Some(true) {
-                self.error(
-                    Stage::Resource(cx.plan.name(slot)),
-                    FailureKind::Other,
-                    text,
-                    cx,
-                );
-            }
         }
         self.settle(cx);
     }
@@ -370,7 +362,7 @@ impl Cluster {
         self.next_build = None;
         for generation in self.lives() {
             self.step(generation, cx, |resources, rules, steps| {
-                resources.retry_now(None, rules, steps)
+                resources.retry_now(rules, steps)
             });
         }
         self.settle(cx);
@@ -380,7 +372,7 @@ impl Cluster {
     pub(crate) fn reconsider(&mut self, slot: usize, cx: &mut Cx<'_>) {
         for generation in self.lives() {
             self.step(generation, cx, |resources, rules, steps| {
-                resources.retry_now(Some(slot), rules, steps)
+                resources.reconsider(slot, rules, steps)
             });
         }
         self.settle(cx);
@@ -539,8 +531,9 @@ impl Cluster {
         let Some(published) = &self.published else {
             return true;
         };
-        let waits = (0..cx.plan.len())
-            .any(|slot| published.resources.is_up(slot) && !building.resources.tried(slot));
+        let waits = (0..cx.plan.len()).any(|slot| {
+            published.resources.is_up(slot) && !building.resources.tried(cx.plan, slot)
+        });
         !waits || building.waited
     }
 

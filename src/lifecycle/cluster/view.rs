@@ -74,7 +74,7 @@ impl Cluster {
     /// Notices that what readers see of the phase changed.
     pub(super) fn notice(&mut self, cx: &mut Cx<'_>) {
         if let Some(life) = &mut self.published {
-            life.degraded = !life.resources.complete(cx.plan);
+            life.degraded = life.resources.degraded(cx.plan);
         }
         let phase = self.phase();
         if self.seen != Some(phase) {
