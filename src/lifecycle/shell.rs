@@ -140,14 +140,15 @@ impl Shell {
     /// An init ends.
     pub(super) fn finish(&mut self, at: usize, outcome: Outcome) {
         let made = self.running.swap_remove(at);
-        self.mail.push(Mail::Finished {
-            slot: made.slot,
-            incarnation: made.incarnation,
-            outcome: outcome.clone(),
-        });
+        let (slot, incarnation) = (made.slot, made.incarnation);
         if let Outcome::Up = outcome {
             self.values.push(made);
         }
+        self.mail.push(Mail::Finished {
+            slot,
+            incarnation,
+            outcome,
+        });
     }
 
     /// The refresh under way ends.

@@ -118,7 +118,7 @@ impl World {
             }
             Happens::NewAccess => self.new_access(),
             Happens::RetryNow => {
-                self.input(|resources, rules, out| resources.retry_now(rules, out))
+                self.input(|resources, rules, out| resources.retry_now(rules, out));
             }
             Happens::Reconsider(index) => {
                 let slot = index.index(self.plan.len());
@@ -400,7 +400,7 @@ fn a_hint_that_comes_while_an_init_runs_is_not_lost() {
         |world: &mut World| world.new_access(),
         |world: &mut World| world.input(|resources, rules, out| resources.retry_now(rules, out)),
         |world: &mut World| {
-            world.input(|resources, rules, out| resources.reconsider(1, rules, out))
+            world.input(|resources, rules, out| resources.reconsider(1, rules, out));
         },
     ] {
         for then in [Then::NotApplicable, Then::NeedsAccess, Then::Retry] {
