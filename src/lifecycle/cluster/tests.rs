@@ -1,5 +1,5 @@
 //! One cluster with a plain model of the shell that does what it asks for, checks what must hold after every input, and answers as the
-//! test says. Here is the model; the rules by name are in [`rules`].
+//! test says. Here is the model; the rules by name are in [`rules`], arbitrary histories in [`histories`].
 
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
@@ -12,6 +12,7 @@ use crate::{
     },
 };
 
+mod histories;
 mod rules;
 
 struct World {
