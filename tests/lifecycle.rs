@@ -2,14 +2,8 @@
 
 mod sim;
 
-use std::time::Duration;
-
 use clustercache::{ClusterCache, GetError, MemorySource, Phase};
 use sim::*;
-
-fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
 
 async fn start<const N: usize>(names: [&str; N]) -> (World, MemorySource, ClusterCache) {
     let (world, source) = (World::default(), MemorySource::new("test"));
