@@ -3,6 +3,7 @@
 use std::{
     any::{Any, TypeId},
     collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -241,6 +242,27 @@ impl IdentityState {
             .downcast()
             .ok()
             .map(|state| *state)
+    }
+}
+
+/// Whoever is last drops what users put in, and that may be the engine: a panic of theirs must not be its own.
+impl Drop for IdentityState {
+    fn drop(&mut self) {
+        let states = std::mem::take(
+            self.states
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        let warm = std::mem::take(self.warm.get_mut().unwrap_or_else(PoisonError::into_inner));
+        states.into_values().for_each(drop_caught);
+        warm.into_values().for_each(|kept| drop_caught(kept.state));
+    }
+}
+
+fn drop_caught<T>(of_users: T) {
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(of_users)));
+    if dropped.is_err() {
+        tracing::warn!("the state that a provider kept of a cluster panicked in its drop");
     }
 }
 
