@@ -109,6 +109,7 @@ impl InitContext {
             .all_up()
             .iter()
             .find_map(|up| Resource::from_erased(&up.value))
+            .filter(Resource::is_current)
     }
 
     /// Runs a task that ends with this resource. It is told by [`ending`](Self::ending) when the resource's teardown begins, and
