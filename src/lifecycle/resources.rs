@@ -287,6 +287,8 @@ impl Resources {
         if self.is_up(slot) {
             self.take_down(slot, rules.now, rules, out);
         }
+        // Those after it were not asked.
+        self.refresh(rules.plan, out);
     }
 
     /// Takes a slot down with what was built on it; the slot itself is tried again at `then`.
