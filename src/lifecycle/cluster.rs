@@ -16,8 +16,8 @@ use super::{
     resources::{Failure, Outcome, Resources, Rules, Step},
 };
 use crate::{
-    Changes, ClusterAccess, FailureKind, Generation, Phase, Route, SourcedAccess, Stage,
-    TeardownReason, Verdict, clock::Clock, options::Options, plan::Plan, vitals::Vitals,
+    AccessChange, Changes, ClusterAccess, FailureKind, Generation, Phase, Route, SourcedAccess,
+    Stage, TeardownReason, Verdict, clock::Clock, options::Options, plan::Plan, vitals::Vitals,
 };
 
 mod change;
@@ -85,6 +85,8 @@ struct Life {
     /// A replacement that has waited long enough for optional resources.
     waited: bool,
     published: Option<Instant>,
+    /// Another is owed in its place, whatever its access: until there is one, however often that is interrupted.
+    owed: Option<Because>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -344,18 +346,18 @@ impl Cluster {
         });
         if let Some(Some(slot)) = whole {
             cx.out.push(Action::CountRebuild { slot });
-            let published = self
-                .published
-                .as_ref()
-                .is_some_and(|life| life.generation == generation);
-            if !published {
-                self.step(generation, cx, |resources, rules, steps| {
-                    resources.redo(slot, rules, steps)
-                });
-            } else if self.building.is_none() {
-                self.open(Because::Rebuild, cx);
+            let mut published = self.published.iter_mut();
+            match published.find(|life| life.generation == generation) {
+                Some(published) => published.owed = Some(Because::Rebuild),
+                None => {
+                    self.step(generation, cx, |resources, rules, steps| {
+                        resources.redo(slot, rules, steps)
+                    });
+                }
             }
         }
+        // A health provider that finished on older access is up only now.
+        self.health_up(generation, cx);
         self.settle(cx);
     }
 
@@ -392,8 +394,8 @@ impl Cluster {
         if let Some(building) = &self.building {
             self.end(building.generation, TeardownReason::Replaced, cx);
         }
-        if self.published.is_some() && self.may_dial().is_some() {
-            self.open(Because::Asked, cx);
+        if let Some(published) = &mut self.published {
+            published.owed = Some(Because::Asked);
         }
         self.settle(cx);
     }
@@ -423,7 +425,7 @@ impl Cluster {
             Removal::Lingers { until, .. } => Some(*until),
             _ => None,
         };
-        let build = self.next_build.filter(|_| self.wants_build());
+        let build = self.next_build.filter(|_| self.wants_build().is_some());
         retries
             .chain(probes)
             .chain(linger)
@@ -471,8 +473,10 @@ impl Cluster {
 
     /// Compares what is with what is wanted. Every input ends here.
     fn settle(&mut self, cx: &mut Cx<'_>) {
-        if self.wants_build() && self.next_build.is_none_or(|at| at <= cx.now) {
-            self.open(Because::First, cx);
+        if let Some(because) = self.wants_build()
+            && self.next_build.is_none_or(|at| at <= cx.now)
+        {
+            self.open(because, cx);
         }
         if self
             .building
@@ -484,8 +488,16 @@ impl Cluster {
         self.notice(cx);
     }
 
-    fn wants_build(&self) -> bool {
-        self.published.is_none() && self.building.is_none() && self.may_dial().is_some()
+    /// Why a connection is to be made that is not being made: there is none, or the published one is to be replaced.
+    fn wants_build(&self) -> Option<Because> {
+        let access = self.may_dial().filter(|_| self.building.is_none())?;
+        match &self.published {
+            None => Some(Because::First),
+            Some(life) if life.access.change_to(access) == AccessChange::Endpoint => {
+                Some(Because::Access)
+            }
+            Some(life) => life.owed,
+        }
     }
 
     /// The access to dial with, if dialling is allowed at all.
@@ -525,6 +537,7 @@ impl Cluster {
             begun: cx.now,
             waited: false,
             published: None,
+            owed: None,
         });
         self.step(generation, cx, |resources, rules, steps| {
             resources.begin(rules, steps)

@@ -143,9 +143,6 @@ impl Cluster {
         for generation in in_place.map(|life| life.generation).collect::<Vec<_>>() {
             self.take_credential(generation, &access, cx);
         }
-        if of_published == Some(AccessChange::Endpoint) && self.building.is_none() {
-            self.open(Because::Access, cx);
-        }
     }
 
     /// Kind 1: a credential is taken in place.

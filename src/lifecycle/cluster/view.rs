@@ -161,7 +161,7 @@ impl Cluster {
                 .slots()
                 .filter_map(|(slot, _)| life.resources.next_try(slot))
                 .min(),
-            None => self.next_build.filter(|_| self.wants_build()),
+            None => self.next_build.filter(|_| self.wants_build().is_some()),
         }
     }
 }
