@@ -101,6 +101,7 @@ impl ClusterCache {
     pub async fn wait_for(&self, key: &ClusterKey, limit: Duration) -> Result<Cluster, WaitError> {
         may_wait("wait_for")?;
         let deadline = Instant::now() + limit;
+        let mut passed = false;
         loop {
             // Registered before the look: a change between the two wakes us.
             let next = self.shared.events.next(key);
@@ -116,12 +117,14 @@ impl ClusterCache {
                 }
                 Err(why) => why,
             };
-            if timeout_at(deadline, next).await.is_err() {
+            if passed {
                 return Err(match why {
                     GetError::NotRunning { .. } => WaitError::NotRunning(why),
                     why => WaitError::Deadline(why),
                 });
             }
+            // What it is at the deadline is looked at then: not everything that changes is told.
+            passed = timeout_at(deadline, next).await.is_err();
         }
     }
 
