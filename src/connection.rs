@@ -42,6 +42,9 @@ pub(crate) struct Up {
     pub(crate) attempt: Arc<Attempt>,
 }
 
+/// Stands among the values for an init that found that there is none, for as long as its tasks live.
+pub(crate) struct NoValue;
+
 impl Up {
     pub(crate) fn slot(&self) -> usize {
         self.attempt.slot
@@ -145,7 +148,17 @@ impl Connection {
 
     pub(crate) fn value(&self, slot: usize) -> Option<Up> {
         let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
-        up.iter().find(|up| up.slot() == slot).cloned()
+        up.iter()
+            .find(|up| up.slot() == slot && !up.value.is::<NoValue>())
+            .cloned()
+    }
+
+    /// Takes out the init that found that a slot has no value.
+    pub(crate) fn pop_none(&self, slot: usize) -> Option<Arc<Attempt>> {
+        let mut up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |up: &Up| up.slot() == slot && up.value.is::<NoValue>();
+        let index = up.iter().position(is_it)?;
+        Some(up.remove(index).attempt)
     }
 
     /// Takes out the newest value that is one of `slots`.

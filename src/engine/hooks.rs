@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::{HookKind, News, Report};
 use crate::{
     Answer, CheckContext, FailureKind, Refresh, Route, TeardownContext, TeardownReason,
-    connection::{Connection, Scope, Up},
+    connection::{Connection, NoValue, Scope, Up},
     context::InitContext,
     hook::{self, Ended},
     latch::Latch,
@@ -20,7 +20,7 @@ use crate::{
         detector::ProbeResult,
         resources::{Failure, Outcome},
     },
-    resource::{Then, escaped},
+    resource::{Then, Value, escaped},
     shared::Shared,
 };
 
@@ -52,6 +52,10 @@ pub(super) async fn init(cx: InitContext) {
             () = attempt.paused.timeout(registered.init_timeout) => {}
         }
     };
+    // What an earlier one left, that was not applicable.
+    if let Some(before) = connection.pop_none(attempt.slot) {
+        end_tasks(&before.scope, Duration::ZERO).await;
+    }
     let hook = Box::pin(async {
         registered
             .provider
@@ -89,8 +93,16 @@ pub(super) async fn init(cx: InitContext) {
             )
         }
     };
+    // The tasks of one that is not applicable live on: they may see when it is.
+    let none = |failure: &Failure| failure.then == Then::NotApplicable;
+    let value = match &failure {
+        Some(failure) if none(failure) => Some(Arc::new(NoValue) as Value),
+        _ => value,
+    };
     if let Some(failure) = &failure {
-        end_tasks(&attempt.scope, Duration::ZERO).await;
+        if !none(failure) {
+            end_tasks(&attempt.scope, Duration::ZERO).await;
+        }
         tracing::debug!(cluster = %connection.key, resource = who, error = %failure.text, "init failed");
     }
     connection.finished(&attempt, value);
@@ -179,6 +191,11 @@ impl TakeDown {
         let who = shared.plan.name(slot);
         let Up { value, attempt } = up;
         attempt.scope.ending.set();
+        if value.is::<NoValue>() {
+            return end_tasks(&attempt.scope, Duration::ZERO).await;
+        }
+        // One that came up while its connection went was never published, and is not current either.
+        attempt.life.retired.set();
         let registered = &shared.providers[slot];
         let stop = async {
             tokio::select! {
