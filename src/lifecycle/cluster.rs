@@ -17,7 +17,8 @@ use super::{
 };
 use crate::{
     AccessChange, Changes, ClusterAccess, FailureKind, Generation, Phase, Route, SourcedAccess,
-    Stage, TeardownReason, Verdict, clock::Clock, options::Options, plan::Plan, vitals::Vitals,
+    Stage, TeardownReason, Verdict, clock::Clock, options::Options, plan::Plan, resource::Then,
+    vitals::Vitals,
 };
 
 mod change;
@@ -231,11 +232,18 @@ impl Cluster {
         generation: Generation,
         slot: usize,
         incarnation: u32,
-        outcome: Outcome,
+        mut outcome: Outcome,
         cx: &mut Cx<'_>,
     ) {
+        if let Outcome::Failed(failure) = &mut outcome
+            && failure.then == Then::NotApplicable
+            && slot == cx.plan.health()
+        {
+            // Without it there would be no verdict.
+            failure.then = Then::Retry;
+        }
         let failure = match &outcome {
-            Outcome::Failed(failure) if failure.then != crate::resource::Then::NotApplicable => {
+            Outcome::Failed(failure) if failure.then != Then::NotApplicable => {
                 Some(failure.clone())
             }
             _ => None,
@@ -295,7 +303,7 @@ impl Cluster {
     ) {
         let current = self
             .life(generation)
-            .is_some_and(|life| life.resources.is_up(slot));
+            .is_some_and(|life| life.resources.is_up_as(slot, incarnation));
         if current && slot == cx.plan.health() {
             // The health provider's failing is the whole connection's (DESIGN.md, "A connection comes up").
             self.error(
@@ -662,8 +670,12 @@ impl Cluster {
             .into_iter()
             .find(|life| life.generation == generation)?;
         let mut steps = Vec::new();
+        let before = life.resources.shown();
         let result = step(&mut life.resources, &mut cx.rules(), &mut steps);
         cx.out.push(Action::Publish);
+        if life.resources.shown() != before {
+            cx.tell(Changes::STATE);
+        }
         cx.out.extend(
             steps
                 .into_iter()

@@ -29,6 +29,8 @@ struct Slot {
     incarnation: u32,
     up_since: Option<Instant>,
     message: Option<Arc<str>>,
+    /// It was said to have gone bad while its init was not known to be over.
+    bad: Option<Arc<str>>,
     /// Refusals of the credential in a row: they have a schedule of their own.
     unauthorized: usize,
 }
@@ -100,6 +102,7 @@ impl Resources {
             incarnation: 0,
             up_since: None,
             message: None,
+            bad: None,
             unauthorized: 0,
         };
         Self {
@@ -118,6 +121,19 @@ impl Resources {
     /// Readers may have it.
     pub(crate) fn is_up(&self, slot: usize) -> bool {
         self.slots[slot].phase == SlotPhase::Up
+    }
+
+    /// The same of one incarnation.
+    pub(crate) fn is_up_as(&self, slot: usize, incarnation: u32) -> bool {
+        self.is_up(slot) && self.slots[slot].incarnation == incarnation
+    }
+
+    /// What the state shows of each slot.
+    pub(crate) fn shown(&self) -> Vec<(ResourcePhase, u32)> {
+        let slots = 0..self.slots.len();
+        slots
+            .map(|slot| (self.phase(slot), self.failures(slot)))
+            .collect()
     }
 
     /// Up, not applicable, or failed at least once: there is no more reason to wait for it.
@@ -201,6 +217,7 @@ impl Resources {
                 let access = self.access;
                 let this = &mut self.slots[slot];
                 this.incarnation += 1;
+                this.bad = None;
                 this.phase = SlotPhase::Running { access };
                 out.push(Step::Init {
                     slot,
@@ -251,11 +268,15 @@ impl Resources {
                 };
             }
         }
+        if let Some(text) = self.slots[slot].bad.take() {
+            self.failed(slot, incarnation, &text, rules, out);
+        }
         self.begin(rules, out);
         true
     }
 
-    /// A value that was up has gone bad: it is torn down with what was built on it, and made again. Says whether it still counted.
+    /// A value that was up has gone bad: it is torn down with what was built on it, and made again. One whose init is not known to be over
+    /// is when it is. Says whether it still counted.
     pub(crate) fn failed(
         &mut self,
         slot: usize,
@@ -265,10 +286,16 @@ impl Resources {
         out: &mut Vec<Step>,
     ) -> bool {
         let this = &mut self.slots[slot];
-        if this.incarnation != incarnation
-            || !matches!(this.phase, SlotPhase::Up | SlotPhase::Refreshing)
-        {
+        if this.incarnation != incarnation {
             return false;
+        }
+        match this.phase {
+            SlotPhase::Up | SlotPhase::Refreshing => {}
+            SlotPhase::Running { .. } => {
+                this.bad = Some(Arc::clone(text));
+                return true;
+            }
+            _ => return false,
         }
         let lived = this
             .up_since
@@ -296,11 +323,15 @@ impl Resources {
         let mut slots = BTreeSet::from([slot]);
         for dependent in &rules.plan.slot(slot).dependents {
             match self.slots[*dependent].phase {
-                SlotPhase::Up | SlotPhase::Refreshing | SlotPhase::Running { .. } => {
+                // One that is not applicable has no value; it may have tasks.
+                SlotPhase::Up
+                | SlotPhase::Refreshing
+                | SlotPhase::Running { .. }
+                | SlotPhase::NotApplicable => {
                     slots.insert(*dependent);
                     self.slots[*dependent].phase = SlotPhase::Ending { then: rules.now };
                 }
-                SlotPhase::NotApplicable | SlotPhase::Retry { .. } | SlotPhase::NeedsAccess => {
+                SlotPhase::Retry { .. } | SlotPhase::NeedsAccess => {
                     self.slots[*dependent].phase = SlotPhase::Waiting;
                 }
                 SlotPhase::Waiting | SlotPhase::Ending { .. } => {}
