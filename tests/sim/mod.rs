@@ -54,6 +54,8 @@ pub enum Answers {
     Status(u16),
     /// The next request fails, those after it do not.
     FailsOnce,
+    /// The provider says that the cluster has no such thing.
+    NotApplicable,
     /// What goes over connections that were made before is lost; new ones work.
     OldConnectionsDie,
 }
@@ -186,6 +188,7 @@ impl World {
                 Answers::Refuses | Answers::FailsOnce => {
                     return error(FailureKind::Refused, "connection refused");
                 }
+                Answers::NotApplicable => return error(FailureKind::Other, "not applicable"),
                 Answers::Status(401) => return error(FailureKind::Unauthorized, "401"),
                 Answers::Status(status) => {
                     return error(FailureKind::Status(status), "a bad status");
@@ -199,6 +202,7 @@ impl World {
 pub struct Net(pub World);
 
 pub struct NetValue {
+    pub cx: InitContext,
     pub access: Mutex<ClusterAccess>,
     /// How often the pooled connection was replaced.
     pub replaced: Mutex<usize>,
@@ -219,9 +223,13 @@ impl ClusterResource for Net {
     async fn init(&self, cx: &InitContext) -> Result<NetValue, InitError> {
         let access = cx.access()?;
         let answer = self.0.request(&access, false).await;
-        answer.map_err(|error| InitError::retry(error.clone()).of_kind(error.kind()))?;
+        answer.map_err(|error| match error.to_string() {
+            no if no == "not applicable" => InitError::not_applicable(no),
+            _ => InitError::retry(error.clone()).of_kind(error.kind()),
+        })?;
         self.0.note(format!("{} net up", cx.key().name()));
         Ok(NetValue {
+            cx: cx.clone(),
             access: access.into(),
             replaced: Mutex::default(),
         })
@@ -545,18 +553,17 @@ pub async fn until(
     is: impl Fn(&ClusterState) -> bool,
 ) -> ClusterState {
     let mut events = cache.subscribe().key(&key(name));
-    loop {
-        if let Ok(state) = cache.state(&key(name))
-            && is(&state)
-        {
-            return state;
+    let so = async {
+        loop {
+            match cache.state(&key(name)) {
+                Ok(state) if is(&state) => return state,
+                _ => assert!(events.next().await.is_some(), "the cache ended"),
+            }
         }
-        let event = tokio::time::timeout(LONG, events.next()).await;
-        assert!(
-            event.is_ok_and(|event| event.is_some()),
-            "never so: {:?}",
-            cache.state(&key(name))
-        );
+    };
+    match tokio::time::timeout(LONG, so).await {
+        Ok(state) => state,
+        Err(_) => panic!("never so: {:?}", cache.state(&key(name))),
     }
 }
 
@@ -570,10 +577,17 @@ pub async fn gone<R: ClusterResource>(value: &Resource<R>) {
 /// Waits until a key is not known any more.
 pub async fn until_unknown(cache: &ClusterCache, name: &str) {
     let mut events = cache.subscribe().key(&key(name));
-    while cache.state(&key(name)).is_ok() {
-        let event = tokio::time::timeout(LONG, events.next()).await;
-        assert!(event.is_ok_and(|event| event.is_some()), "never removed");
-    }
+    let so = async {
+        while cache.state(&key(name)).is_ok() {
+            assert!(events.next().await.is_some(), "the cache ended");
+        }
+    };
+    let unknown = tokio::time::timeout(LONG, so).await;
+    assert!(
+        unknown.is_ok(),
+        "never removed: {:?}",
+        cache.state(&key(name))
+    );
 }
 
 /// The phase of a resource, and what it says.
