@@ -51,6 +51,7 @@ impl Cluster {
         if !self.is_same(&claim) {
             // Kind 3: another cluster has the name. Nothing of the old is served from now on.
             self.end_all(TeardownReason::Replaced, cx);
+            self.identity += 1;
             self.forget(cx);
             cx.tell(Changes::REPLACED);
         }
@@ -84,7 +85,6 @@ impl Cluster {
 
     /// Nothing that was known of the identity is known any more.
     fn forget(&mut self, cx: &mut Cx<'_>) {
-        self.identity += 1;
         self.access = None;
         self.backoff.reset();
         self.next_build = None;
