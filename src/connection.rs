@@ -33,6 +33,8 @@ pub(crate) struct Connection {
     predecessor: Mutex<Option<Arc<Connection>>>,
     running: Mutex<Vec<Arc<Attempt>>>,
     up: Mutex<Vec<Up>>,
+    /// The slot whose teardown runs.
+    tearing_down: Mutex<Option<usize>>,
 }
 
 /// A value that is up, or being torn down, and the init that made it.
@@ -82,6 +84,7 @@ impl Connection {
             predecessor: Mutex::new(predecessor),
             running: Mutex::default(),
             up: Mutex::default(),
+            tearing_down: Mutex::default(),
         }
     }
 
@@ -166,6 +169,21 @@ impl Connection {
         let mut up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
         let index = up.iter().rposition(|up| slots(up.slot()))?;
         Some(up.remove(index))
+    }
+
+    /// The slot whose teardown runs: there is one at a time.
+    pub(crate) fn tearing_down(&self) -> Option<usize> {
+        *self
+            .tearing_down
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_tearing_down(&self, slot: Option<usize>) {
+        *self
+            .tearing_down
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = slot;
     }
 
     pub(crate) fn predecessor(&self) -> Option<Arc<Connection>> {

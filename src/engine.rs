@@ -112,7 +112,16 @@ struct Running {
     generations: u64,
     tasks: TaskTracker,
     awake: Instant,
-    shutting_down: bool,
+    ending: Option<Ending>,
+}
+
+/// A shutdown under way.
+#[derive(Clone, Copy)]
+struct Ending {
+    /// Most of the time is for teardowns; what is left when it has passed is abandoned.
+    abandon_at: Option<Instant>,
+    /// Then it ends, also if a hook blocks its thread and cannot be cancelled.
+    end_at: Instant,
 }
 
 /// A cluster, and what the shell keeps of it.
@@ -149,7 +158,7 @@ impl Running {
             generations: 0,
             tasks,
             awake: now,
-            shutting_down: false,
+            ending: None,
             shared,
         }
     }
@@ -182,7 +191,7 @@ impl Running {
             self.run_deadlines(now);
             self.judge(now);
             self.notice_start();
-            if self.shutting_down && self.clusters.is_empty() {
+            if self.has_ended(now) {
                 break;
             }
         }
@@ -194,7 +203,10 @@ impl Running {
         let tick = self.awake + TICK;
         let first = self.deadlines.first().map(|(at, _)| *at);
         let brake = self.brake.deadline(&self.shared.options.brake);
-        [first, brake, self.claims.deadline()]
+        let end = self
+            .ending
+            .map(|ending| ending.abandon_at.unwrap_or(ending.end_at));
+        [first, brake, end, self.claims.deadline()]
             .into_iter()
             .flatten()
             .fold(tick, Instant::min)
@@ -269,7 +281,7 @@ impl Running {
         if self.clusters.contains_key(key) {
             return self.with(key, now, |cluster, cx| cluster.claim(claim, cx));
         }
-        let Some(claim) = claim.filter(|_| !self.shutting_down) else {
+        let Some(claim) = claim.filter(|_| self.ending.is_none()) else {
             return;
         };
         let mut actions = Vec::new();
@@ -321,7 +333,7 @@ impl Running {
                     self.rearm(&key, now);
                 }
             }
-            Command::Shutdown if !self.shutting_down => self.shut_down(now),
+            Command::Shutdown if self.ending.is_none() => self.shut_down(now),
             Command::Shutdown => {}
         }
     }
@@ -471,23 +483,32 @@ impl Running {
     }
 
     fn shut_down(&mut self, now: Instant) {
-        self.shutting_down = true;
+        let limit = self.shared.options.end.shutdown;
+        self.ending = Some(Ending {
+            abandon_at: Some(now + limit.mul_f32(0.9)),
+            end_at: now + limit,
+        });
         self.shared.registry.set_status(EngineStatus::ShuttingDown);
         for key in self.keys() {
             self.with(&key, now, Cluster::shutdown);
         }
-        // Most of the time is for teardowns; what is left when it has passed is abandoned.
-        let limit = self.shared.options.end.shutdown.mul_f32(0.9);
-        let lines: Vec<Arc<Latch>> = self
-            .clusters
-            .values()
-            .flat_map(|record| &record.lines)
-            .map(|line| Arc::clone(&line.abandon))
-            .collect();
-        self.tasks.spawn(async move {
-            tokio::time::sleep_until(now + limit).await;
-            lines.iter().for_each(|abandon| abandon.set());
-        });
+    }
+
+    /// Whether a shutdown is over, or has taken as long as it may.
+    fn has_ended(&mut self, now: Instant) -> bool {
+        let Some(ending) = &mut self.ending else {
+            return false;
+        };
+        let lines = || self.clusters.values().flat_map(|record| &record.lines);
+        if ending.abandon_at.is_some_and(|at| at <= now) {
+            ending.abandon_at = None;
+            lines().for_each(|line| line.abandon.set());
+        }
+        let late = ending.end_at <= now;
+        if late {
+            lines().for_each(|line| line.leave(&self.shared));
+        }
+        late || self.clusters.is_empty()
     }
 
     fn keys(&self) -> Vec<ClusterKey> {
@@ -506,9 +527,7 @@ impl Drop for Running {
         let shared = &self.shared;
         shared.registry.set_status(status);
         self.sources.stop();
-        for key in shared.registry.keys() {
-            shared.registry.remove(&key);
-        }
+        shared.registry.clear();
         for record in std::mem::take(&mut self.clusters).into_values() {
             for line in record.lines.iter().rev() {
                 line.drop_all(shared);

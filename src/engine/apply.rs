@@ -2,12 +2,12 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, PoisonError, atomic::Ordering},
 };
 
 use tokio::time::Instant;
 
-use super::{Running, hooks};
+use super::{HookKind, Running, hooks};
 use crate::{
     ClusterAccess, ClusterKey, Generation, TeardownReason,
     connection::Connection,
@@ -33,6 +33,31 @@ pub(super) struct Line {
 }
 
 impl Line {
+    /// Names what is left of it at the end of a shutdown.
+    pub(super) fn leave(&self, shared: &Shared) {
+        let inits = self.connection.running();
+        let inits = inits.iter().map(|attempt| (attempt.slot, HookKind::Init));
+        let up = self.connection.all_up().into_iter().rev();
+        let teardowns = self
+            .connection
+            .tearing_down()
+            .into_iter()
+            .chain(up.map(|up| up.slot()));
+        let teardowns = teardowns.map(|slot| (slot, HookKind::Teardown));
+        let mut report = shared
+            .shutdown
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for (slot, hook) in inits.chain(teardowns) {
+            let (key, resource) = (&self.connection.key, shared.plan.name(slot));
+            // An init that was to be cancelled, and did not notice, was named then.
+            if !report.has(key, resource, hook) {
+                shared.counters.abandoned.fetch_add(1, Ordering::Relaxed);
+                report.add(key, resource, hook);
+            }
+        }
+    }
+
     /// Ends everything at once, the newest value first, without teardown: the engine itself is gone.
     pub(super) fn drop_all(&self, shared: &Shared) {
         self.abandon.set();

@@ -11,7 +11,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{HookKind, News, Report};
 use crate::{
-    Answer, CheckContext, FailureKind, Refresh, Route, TeardownContext, TeardownReason,
+    Answer, CheckContext, EngineStatus, FailureKind, Refresh, Route, TeardownContext,
+    TeardownReason,
     connection::{Connection, NoValue, Scope, Up},
     context::InitContext,
     hook::{self, Ended},
@@ -28,14 +29,14 @@ use crate::{
 const KILL: Duration = Duration::from_secs(1);
 
 impl Connection {
-    async fn report(&self, news: News) {
+    /// Whether there is an engine that hears it.
+    async fn report(&self, news: News) -> bool {
         let report = Report {
             key: self.key.clone(),
             generation: self.generation,
             news,
         };
-        // An error says that the engine has ended: nobody is interested.
-        let _ = self.shared.reports.send(report).await;
+        self.shared.reports.send(report).await.is_ok()
     }
 }
 
@@ -108,13 +109,17 @@ pub(super) async fn init(cx: InitContext) {
     connection.finished(&attempt, value);
     let outcome = failure.map_or(Outcome::Up, Outcome::Failed);
     let (slot, incarnation) = (attempt.slot, attempt.life.incarnation);
-    connection
-        .report(News::Finished {
-            slot,
-            incarnation,
-            outcome,
-        })
-        .await;
+    let news = News::Finished {
+        slot,
+        incarnation,
+        outcome,
+    };
+    if !connection.report(news).await {
+        // The engine has dropped all values before this one came.
+        while let Some(up) = connection.pop(|_| true) {
+            let _ = hook::call(&shared.counters, who, || drop(up));
+        }
+    }
 }
 
 /// Ends the tasks that a resource spawned: first politely, for as long as `grace`.
@@ -148,7 +153,9 @@ impl TakeDown {
             reason: self.reason,
         };
         while let Some(up) = self.connection.pop(|slot| self.takes(slot)) {
+            self.connection.set_tearing_down(Some(up.slot()));
             self.tear_down(up, &cx).await;
+            self.connection.set_tearing_down(None);
         }
         self.connection.forget_predecessor();
         self.done.set();
@@ -182,6 +189,7 @@ impl TakeDown {
             tokio::select! {
                 () = attempt.done.wait() => {}
                 () = sleep(limit) => self.abandoned(attempt.slot),
+                () = self.abandon.wait() => self.abandoned(attempt.slot),
             }
         }
     }
@@ -232,8 +240,9 @@ impl TakeDown {
     }
 
     fn left(&self, slot: usize, hook: HookKind) {
-        if self.reason == TeardownReason::Shutdown {
-            let shared = self.shared();
+        let shared = self.shared();
+        // Also of a connection that was on its way out before.
+        if shared.registry.status() == EngineStatus::ShuttingDown {
             let mut report = shared
                 .shutdown
                 .lock()
