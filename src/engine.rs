@@ -4,7 +4,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -14,8 +14,8 @@ use tokio_util::task::TaskTracker;
 use crate::{
     ClusterKey, EngineStatus, Generation,
     connection::IdentityState,
+    hook,
     inbox::{Command, Letters},
-    latch::Latch,
     lifecycle::{
         brake::{Brake, BrakeChange},
         claims::{Claims, Word},
@@ -45,10 +45,12 @@ const TURN: usize = 256;
 
 /// The engine, not yet running. [`run`](Self::run) makes everything move; without it every read says that the cache is not running.
 #[must_use = "without an engine that runs, every read says that the cache is not running"]
-pub struct Engine {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) sources: Vec<RegisteredSource>,
-    pub(crate) reports: mpsc::Receiver<Report>,
+pub struct Engine(Option<Unstarted>);
+
+struct Unstarted {
+    shared: Arc<Shared>,
+    sources: Vec<RegisteredSource>,
+    reports: mpsc::Receiver<Report>,
 }
 
 /// What a task tells the engine.
@@ -78,20 +80,41 @@ pub(crate) enum News {
 }
 
 impl Engine {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        sources: Vec<RegisteredSource>,
+        reports: mpsc::Receiver<Report>,
+    ) -> Self {
+        Self(Some(Unstarted {
+            shared,
+            sources,
+            reports,
+        }))
+    }
+
     /// Runs until [`shutdown`](crate::ClusterCache::shutdown). Dropping the future drops all values, the newest first, without their
     /// teardown; every read then says so.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime with time enabled.
-    pub async fn run(self) {
-        let Self {
+    pub async fn run(mut self) {
+        if let Some(Unstarted {
             shared,
             sources,
             reports,
-        } = self;
-        let mut running = Running::new(shared, sources);
-        running.run(reports).await;
+        }) = self.0.take()
+        {
+            Running::new(shared, sources).run(reports).await;
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Some(Unstarted { shared, .. }) = self.0.take() {
+            shared.close(EngineStatus::Ended);
+        }
     }
 }
 
@@ -112,16 +135,10 @@ struct Running {
     generations: u64,
     tasks: TaskTracker,
     awake: Instant,
-    ending: Option<Ending>,
-}
-
-/// A shutdown under way.
-#[derive(Clone, Copy)]
-struct Ending {
-    /// Most of the time is for teardowns; what is left when it has passed is abandoned.
-    abandon_at: Option<Instant>,
-    /// Then it ends, also if a hook blocks its thread and cannot be cancelled.
-    end_at: Instant,
+    /// When a shutdown that was asked for ends, whatever is left.
+    shutdown: Option<Instant>,
+    /// When its hooks are cancelled: before the end, so that the values left are dropped in order, and the report is whole.
+    abandon: Option<Instant>,
 }
 
 /// A cluster, and what the shell keeps of it.
@@ -158,7 +175,8 @@ impl Running {
             generations: 0,
             tasks,
             awake: now,
-            ending: None,
+            shutdown: None,
+            abandon: None,
             shared,
         }
     }
@@ -191,7 +209,11 @@ impl Running {
             self.run_deadlines(now);
             self.judge(now);
             self.notice_start();
-            if self.has_ended(now) {
+            self.abandon(now);
+            if self
+                .shutdown
+                .is_some_and(|end| end <= now || self.clusters.is_empty())
+            {
                 break;
             }
         }
@@ -203,10 +225,8 @@ impl Running {
         let tick = self.awake + TICK;
         let first = self.deadlines.first().map(|(at, _)| *at);
         let brake = self.brake.deadline(&self.shared.options.brake);
-        let end = self
-            .ending
-            .map(|ending| ending.abandon_at.unwrap_or(ending.end_at));
-        [first, brake, end, self.claims.deadline()]
+        let end = self.abandon.or(self.shutdown);
+        [first, brake, self.claims.deadline(), end]
             .into_iter()
             .flatten()
             .fold(tick, Instant::min)
@@ -238,9 +258,9 @@ impl Running {
         match news {
             News::Retired => {
                 if let Some(record) = self.clusters.get_mut(&key) {
-                    record
-                        .lines
-                        .retain(|line| line.connection.generation != generation);
+                    let is = |line: &mut Line| line.connection.generation == generation;
+                    let line: Vec<Line> = record.lines.extract_if(.., is).collect();
+                    self.discard(line);
                 }
                 self.with(&key, now, |cluster, cx| cluster.retired(generation, cx));
             }
@@ -281,7 +301,7 @@ impl Running {
         if self.clusters.contains_key(key) {
             return self.with(key, now, |cluster, cx| cluster.claim(claim, cx));
         }
-        let Some(claim) = claim.filter(|_| self.ending.is_none()) else {
+        let Some(claim) = claim.filter(|_| self.shutdown.is_none()) else {
             return;
         };
         let mut actions = Vec::new();
@@ -324,7 +344,7 @@ impl Running {
                 self.with(&key, now, |cluster, cx| cluster.reconsider(slot, cx))
             }
             Command::ReleaseBrake => {
-                let change = self.brake.release();
+                let change = self.brake.release(now);
                 self.brake_changed(change);
             }
             Command::Durations => {
@@ -333,7 +353,7 @@ impl Running {
                     self.rearm(&key, now);
                 }
             }
-            Command::Shutdown if self.ending.is_none() => self.shut_down(now),
+            Command::Shutdown if self.shutdown.is_none() => self.shut_down(now),
             Command::Shutdown => {}
         }
     }
@@ -484,31 +504,28 @@ impl Running {
 
     fn shut_down(&mut self, now: Instant) {
         let limit = self.shared.options.end.shutdown;
-        self.ending = Some(Ending {
-            abandon_at: Some(now + limit.mul_f32(0.9)),
-            end_at: now + limit,
-        });
+        self.shutdown = Some(now + limit);
         self.shared.registry.set_status(EngineStatus::ShuttingDown);
         for key in self.keys() {
             self.with(&key, now, Cluster::shutdown);
         }
+        self.abandon = Some(now + limit.mul_f32(0.9));
     }
 
-    /// Whether a shutdown is over, or has taken as long as it may.
-    fn has_ended(&mut self, now: Instant) -> bool {
-        let Some(ending) = &mut self.ending else {
-            return false;
-        };
-        let lines = || self.clusters.values().flat_map(|record| &record.lines);
-        if ending.abandon_at.is_some_and(|at| at <= now) {
-            ending.abandon_at = None;
-            lines().for_each(|line| line.abandon.set());
+    fn abandon(&mut self, now: Instant) {
+        if self.abandon.is_some_and(|at| at <= now) {
+            self.abandon = None;
+            let lines = self.clusters.values().flat_map(|record| &record.lines);
+            lines.for_each(|line| line.abandon.set());
         }
-        let late = ending.end_at <= now;
-        if late {
-            lines().for_each(|line| line.leave(&self.shared));
-        }
-        late || self.clusters.is_empty()
+    }
+
+    /// Drops on another task what may hold something of a user's.
+    fn discard<T: Send + 'static>(&self, what: T) {
+        let shared = Arc::clone(&self.shared);
+        self.tasks.spawn(async move {
+            let _ = hook::call(&shared.counters, "identity state", || drop(what));
+        });
     }
 
     fn keys(&self) -> Vec<ClusterKey> {
@@ -519,31 +536,20 @@ impl Running {
 impl Drop for Running {
     /// The engine ends: by shutdown, dropped, or by a panic of its own. Nothing of it may be left.
     fn drop(&mut self) {
-        let status = if std::thread::panicking() {
+        self.sources.stop();
+        let panics = std::thread::panicking();
+        let status = if panics {
             EngineStatus::Panicked
         } else {
             EngineStatus::Ended
         };
-        let shared = &self.shared;
-        shared.registry.set_status(status);
-        self.sources.stop();
-        shared.registry.clear();
+        self.shared.registry.set_status(status);
+        self.shared.registry.clear();
         for record in std::mem::take(&mut self.clusters).into_values() {
             for line in record.lines.iter().rev() {
-                line.drop_all(shared);
+                line.drop_all(&self.shared);
             }
         }
-        self.shared.started.set();
-        self.shared.events.close();
-        let report = self
-            .shared
-            .shutdown
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        if !report.is_clean() {
-            tracing::warn!(%report, "the cache ended, and left something behind");
-        }
-        self.shared.ended.set();
+        self.shared.close(status);
     }
 }

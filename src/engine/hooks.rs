@@ -3,11 +3,11 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::{HookKind, News, Report};
 use crate::{
@@ -243,11 +243,7 @@ impl TakeDown {
         let shared = self.shared();
         // Also of a connection that was on its way out before.
         if shared.registry.status() == EngineStatus::ShuttingDown {
-            let mut report = shared
-                .shutdown
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            report.add(&self.connection.key, shared.plan.name(slot), hook);
+            shared.left(&self.connection.key, slot, hook);
         }
     }
 
@@ -303,7 +299,6 @@ async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {
     let hook = Box::pin(async { shared.health.check(&value, &cx).await });
     match hook::run(&shared.counters, who, hook, stop).await {
         Ended::Done(Ok(answer)) => {
-            attempt.connection.vitals.answered(Instant::now());
             let not_ready = match answer {
                 Answer::Ready => None,
                 Answer::NotReady(why) => Some(escaped(&why)),

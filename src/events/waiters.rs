@@ -1,13 +1,13 @@
 //! Who waits for the next change of one cluster. A key is here only while somebody who lives waits for it.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker},
 };
 
-use super::Hub;
+use super::{Hub, wake};
 use crate::{
     ClusterKey,
     sync::{Mutex, lock},
@@ -34,7 +34,7 @@ struct Waiting {
 #[derive(Default)]
 pub(super) struct Waiters {
     next: u64,
-    by_key: HashMap<ClusterKey, BTreeMap<u64, Arc<Waiter>>, foldhash::fast::RandomState>,
+    by_key: BTreeMap<ClusterKey, BTreeMap<u64, Arc<Waiter>>>,
 }
 
 impl Next {
@@ -85,9 +85,7 @@ pub(super) fn wake_all(waiters: Vec<Arc<Waiter>>) {
             waiting.done = true;
             waiting.waker.take()
         };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wake(waker);
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct Detector {
     sent: Option<Instant>,
     /// The next round. While healthy it may be early: a newer sign of life puts it off when it is reached.
     next: Instant,
+    /// In an outage: when signs of life are looked for, however far off the next round is.
+    look: Instant,
     /// While healthy: probe whatever signs there are.
     at_once: bool,
     number: u64,
@@ -63,6 +65,7 @@ impl Detector {
             answered: now,
             sent: None,
             next: now,
+            look: now,
             at_once: false,
             number: 0,
             rounds: Vec::new(),
@@ -94,8 +97,9 @@ impl Detector {
         let next = match &self.outage {
             // Only a result is waited for.
             None if !self.rounds.is_empty() => never,
+            None => self.next,
             Some(outage) if outage.fate == Fate::Down => never,
-            _ => self.next,
+            Some(_) => self.next.min(self.look),
         };
         let lost = self.rounds.iter().map(|round| round.lost_at);
         lost.fold(next, Instant::min)
@@ -114,6 +118,11 @@ impl Detector {
             self.take(now, lost, Outcome::Failed, options, out);
         }
         self.advance(now, options, out);
+    }
+
+    /// Whether the result of this probe still counts.
+    pub(crate) fn awaits(&self, number: u64) -> bool {
+        self.rounds.iter().any(|round| round.has(number))
     }
 
     /// A probe's result; one that is no more asked for is ignored.

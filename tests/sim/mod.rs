@@ -609,3 +609,69 @@ pub fn seeds(few: u64) -> std::ops::Range<u64> {
     let more = std::env::var("CLUSTERCACHE_SEEDS");
     0..more.ok().and_then(|more| more.parse().ok()).unwrap_or(few)
 }
+
+/// What is logged at INFO and above while it is the default of a test's thread.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<LogInner>>);
+
+#[derive(Default)]
+struct LogInner {
+    lines: Vec<String>,
+    panics_at: Option<String>,
+}
+
+impl Log {
+    pub fn set(&self) -> tracing::subscriber::DefaultGuard {
+        tracing::subscriber::set_default(self.clone())
+    }
+
+    pub fn lines(&self) -> Vec<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .lines
+            .clone()
+    }
+
+    /// The next line with this in it panics, in whoever logs it.
+    pub fn panic_at(&self, text: &str) {
+        self.0.lock().unwrap().panics_at = Some(text.into());
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Fields(String);
+        impl tracing::field::Visit for Fields {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!(" {field}={value:?}");
+            }
+        }
+        let mut line = Fields(event.metadata().level().to_string());
+        event.record(&mut line);
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let panics = inner
+            .panics_at
+            .take_if(|text| line.0.contains(&**text))
+            .is_some();
+        inner.lines.push(line.0);
+        drop(inner);
+        assert!(!panics, "the test says so");
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}

@@ -18,6 +18,7 @@ impl Detector {
         let Some(outage) = &mut self.outage else {
             return self.advance_healthy(now, options, out);
         };
+        self.look = later(now, options.suspect_interval);
         if outage.fate == Fate::Down || now < self.next {
             return;
         }

@@ -1,156 +1,12 @@
-//! A detector, a cluster and a network that are simulated in time; the rules of "Health" by examples.
+//! The rules of "Health" by examples, in simulated time.
 
 use super::*;
 
 mod model;
 mod random;
+mod sim;
 
-type Server = Box<dyn FnMut(Duration, Route) -> (Duration, ProbeResult)>;
-
-struct Sim {
-    start: Instant,
-    now: Instant,
-    detector: Detector,
-    options: HealthOptions,
-    signs: Signs,
-    /// What a probe sent at a time comes to, and after how long.
-    server: Server,
-    flight: Vec<(Instant, u64, ProbeResult)>,
-    orders: Vec<(Duration, Order)>,
-    /// Whether the brake holds what is down.
-    brake: bool,
-    down_at: Option<Duration>,
-}
-
-const RTT: Duration = Duration::from_millis(10);
-
-fn secs(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds)
-}
-
-fn alive() -> (Duration, ProbeResult) {
-    (RTT, ProbeResult::Alive { not_ready: None })
-}
-
-fn fails(after: f64, kind: FailureKind) -> (Duration, ProbeResult) {
-    let text = "".into();
-    (secs(after), ProbeResult::Failed { kind, text })
-}
-
-/// As the shell reports it.
-fn silence() -> (Duration, ProbeResult) {
-    fails(3.0, FailureKind::TimedOut)
-}
-
-fn unauthorized() -> (Duration, ProbeResult) {
-    fails(0.01, FailureKind::Unauthorized)
-}
-
-impl Sim {
-    fn new(server: impl FnMut(Duration, Route) -> (Duration, ProbeResult) + 'static) -> Self {
-        let start = Instant::now();
-        Self {
-            start,
-            now: start,
-            detector: Detector::new(start),
-            options: HealthOptions::default(),
-            signs: Signs::default(),
-            server: Box::new(server),
-            flight: Vec::new(),
-            orders: Vec::new(),
-            brake: false,
-            down_at: None,
-        }
-    }
-
-    fn run_until(&mut self, end: f64) {
-        let end = self.start + secs(end);
-        loop {
-            self.flight.sort_by_key(|(due, ..)| *due);
-            let due = self.flight.first().map(|(due, ..)| *due);
-            let deadline = self.detector.deadline().max(self.now);
-            let next = due.map_or(deadline, |due| due.min(deadline));
-            if next > end {
-                self.now = end;
-                return;
-            }
-            self.now = next;
-            if due == Some(next) {
-                let (_, number, result) = self.flight.remove(0);
-                self.result(number, result);
-            } else {
-                self.timer();
-            }
-        }
-    }
-
-    fn result(&mut self, number: u64, result: ProbeResult) {
-        if matches!(result, ProbeResult::Alive { .. }) {
-            self.sign(true);
-        }
-        let mut out = Vec::new();
-        let (detector, signs) = (&mut self.detector, self.signs);
-        detector.probed(self.now, number, result, signs, &self.options, &mut out);
-        self.obey(out);
-    }
-
-    fn timer(&mut self) {
-        let mut out = Vec::new();
-        self.detector
-            .timer(self.now, self.signs, &self.options, &mut out);
-        assert!(self.detector.deadline() > self.now, "a timer that spins");
-        self.obey(out);
-    }
-
-    fn sign(&mut self, answer: bool) {
-        self.signs.any = Some(self.now);
-        if answer {
-            self.signs.answer = Some(self.now);
-        }
-    }
-
-    fn obey(&mut self, orders: Vec<Order>) {
-        let at = self.now - self.start;
-        for order in orders {
-            self.orders.push((at, order));
-            if let Order::Probe { number, route } = order {
-                let (delay, result) = (self.server)(at, route);
-                self.flight.push((self.now + delay, number, result));
-            }
-        }
-        if self.detector.verdict() == Verdict::Down {
-            self.down_at.get_or_insert(at);
-            if self.brake {
-                self.detector.held(self.now, &self.options);
-            }
-        }
-    }
-
-    fn count(&self, of: impl Fn(&Order) -> bool) -> usize {
-        self.orders.iter().filter(|(_, order)| of(order)).count()
-    }
-
-    fn replaced(&self) -> usize {
-        self.count(|order| *order == Order::ReplacePooled)
-    }
-
-    fn reread(&self) -> usize {
-        self.count(|order| *order == Order::Reread)
-    }
-
-    /// Of the probes: when, in hundredths of a second, and P or F.
-    fn probes(&self) -> String {
-        let probes = self.orders.iter().filter_map(|(at, order)| match order {
-            Order::Probe { route, .. } => Some(format!(
-                "{}{}",
-                (at.as_secs_f64() * 100.0).round() / 100.0,
-                if *route == Route::Pooled { "P" } else { "F" }
-            )),
-            _ => None,
-        });
-        probes.collect::<Vec<_>>().join(" ")
-    }
-}
+use sim::{RTT, Sim, alive, fails, secs, silence, unauthorized};
 
 #[test]
 fn without_a_sign_for_five_seconds_one_pooled_probe_is_sent() {
@@ -263,6 +119,15 @@ fn a_401_rereads_shakes_hands_afresh_and_is_tried_by_its_schedule() {
         Verdict::Healthy,
         "an answer ends it"
     );
+}
+
+#[test]
+fn an_answer_between_the_tries_of_a_401_is_seen_within_a_second() {
+    let mut sim = Sim::new(|_, _| unauthorized());
+    sim.run_until(6.5);
+    sim.sign(true);
+    sim.run_until(7.5);
+    assert_eq!(sim.detector.verdict(), Verdict::Healthy);
 }
 
 #[test]

@@ -163,7 +163,6 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
     #[test]
     fn whatever_comes_the_verdict_is_what_the_plain_model_says(
         inputs in proptest::collection::vec((0..4_000_u64, any_input()), 0..120),

@@ -1,0 +1,159 @@
+//! Kubeconfig files as a source of clusters.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use clustercache::{ClusterKey, ClusterSource, SourceError, SourceEvent};
+use futures_util::stream::BoxStream;
+use tokio::sync::{Semaphore, watch};
+
+use crate::{FileProblem, Policy, follow, paths, state::FileState};
+
+/// Kubeconfig files as a source of clusters: each context is one, its key the context's name, known again by its CA. Clones share what
+/// they have read.
+///
+/// ```
+/// use std::time::Duration;
+/// use clustercache_kubeconfig::KubeconfigFile;
+///
+/// let source = KubeconfigFile::from_env().poll_every(Duration::from_secs(10));
+/// let problems = source.clone(); // `problems.problems()` says what is wrong with the files, once the engine has `source`
+/// # let _ = problems;
+/// ```
+///
+/// **Several files** are one by kubectl's rules: the first that has a cluster, a user or a context of a name gives all of it
+/// ([`Kubeconfig::merge`](crate::Kubeconfig::merge)). One that has never been
+/// sound, or is not there, is passed over, and is a [problem](Self::problems).
+///
+/// **An edit** is taken after 250 ms of quiet, and what it did not change is not touched. A context that has become refused is an
+/// `Upsert` that says why. A file that has become missing, empty, unreadable or no kubeconfig, or has lost one of its lists
+/// as if it had been cut off, is a broken edit: what it said before still holds, the log says so once, and
+/// [`problems`](Self::problems) as long as it is so.
+///
+/// **At first**, while no file is sound, the stream fails with the reason, and is asked for again by the engine, with its backoff: at
+/// most that much later the mended file is taken.
+///
+/// Edits are noticed by the operating system's means, and by reading every 30 s what these miss. Files are read on tokio's blocking
+/// threads, one at a time; a file system that does not answer for 10 s fails the stream. Only regular files are opened.
+#[derive(Clone)]
+pub struct KubeconfigFile {
+    name: Arc<str>,
+    pub(crate) policy: Policy,
+    pub(crate) quiet: Duration,
+    pub(crate) poll: Duration,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What all streams and clones of a source have in common.
+pub(crate) struct Shared {
+    pub(crate) paths: Vec<PathBuf>,
+    /// Held by whoever reads, until it has read: a file system that hangs holds one thread, however often it is tried.
+    pub(crate) reading: Arc<Semaphore>,
+    pub(crate) nudges: watch::Sender<u64>,
+    files: Mutex<BTreeMap<PathBuf, FileState>>,
+}
+
+impl KubeconfigFile {
+    /// The files that kubectl would take: those of `$KUBECONFIG`, else `~/.kube/config`. The environment is read here and never again.
+    pub fn from_env() -> Self {
+        Self::new(paths::named(
+            std::env::var_os("KUBECONFIG"),
+            std::env::home_dir(),
+        ))
+    }
+
+    /// This file.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self::paths([path])
+    }
+
+    /// These files, the first of which that has a name decides what it means.
+    pub fn paths(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        Self::new(paths::distinct(paths.into_iter().map(Into::into)))
+    }
+
+    fn new(paths: Vec<PathBuf>) -> Self {
+        Self {
+            name: "kubeconfig".into(),
+            policy: Policy::operator(),
+            quiet: Duration::from_millis(250),
+            poll: Duration::from_secs(30),
+            shared: Arc::new(Shared {
+                paths,
+                reading: Arc::new(Semaphore::new(1)),
+                nudges: watch::Sender::new(0),
+                files: Mutex::default(),
+            }),
+        }
+    }
+
+    /// The source's name, in logs and the state; `kubeconfig` by default.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// What the files may ask for; [`Policy::operator`] by default.
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// For how long nothing must have happened to the files before an edit is taken; 250 ms by default.
+    #[must_use]
+    pub fn quiet_for(mut self, quiet: Duration) -> Self {
+        self.quiet = quiet;
+        self
+    }
+
+    /// How often the files are read though nothing was noticed; 30 s by default, and 100 ms at least.
+    #[must_use]
+    pub fn poll_every(mut self, poll: Duration) -> Self {
+        self.poll = poll.max(Duration::from_millis(100));
+        self
+    }
+
+    /// What is wrong with the files now, in their order; empty where all are sound, or none has been read yet.
+    pub fn problems(&self) -> Vec<FileProblem> {
+        let files = self.shared.files();
+        let states = self.shared.paths.iter().filter_map(|path| files.get(path));
+        states.filter_map(FileState::problem).cloned().collect()
+    }
+}
+
+impl Shared {
+    /// A copy: the lock is never held while a file is read or a document is parsed.
+    pub(crate) fn files(&self) -> BTreeMap<PathBuf, FileState> {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.clone()
+    }
+
+    pub(crate) fn keep(&self, files: BTreeMap<PathBuf, FileState>) {
+        let mut kept = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *kept, files);
+        drop(kept);
+        drop(old);
+    }
+}
+
+impl ClusterSource for KubeconfigFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn events(&self) -> BoxStream<'static, Result<SourceEvent, SourceError>> {
+        follow::events(self.clone())
+    }
+
+    /// Reads all files at once, without waiting for quiet.
+    fn reread(&self, _: &ClusterKey) {
+        let next = |count: &mut u64| *count = count.wrapping_add(1);
+        self.shared.nudges.send_modify(next);
+    }
+}

@@ -1,0 +1,70 @@
+//! A source's events as short texts, waited for under a generous limit.
+
+use std::{path::Path, time::Duration};
+
+use clustercache::{ClusterSource, SourceError, SourceEvent, SourcedAccess};
+use clustercache_kubeconfig::KubeconfigFile;
+use futures_util::{StreamExt, stream::BoxStream};
+use secrecy::ExposeSecret;
+
+pub struct Events(BoxStream<'static, Result<SourceEvent, SourceError>>);
+
+impl Events {
+    pub fn of(source: &KubeconfigFile) -> Self {
+        Self(source.events())
+    }
+
+    /// The next event: `+name host token`, `!name why`, `-name` or `synced`; or an error's text.
+    pub async fn next(&mut self) -> Result<String, String> {
+        let event = tokio::time::timeout(Duration::from_secs(30), self.0.next());
+        let event = event.await.expect("an event in time");
+        let event = event
+            .expect("the stream goes on")
+            .map_err(|error| error.to_string())?;
+        Ok(match event {
+            SourceEvent::Synced => "synced".to_owned(),
+            SourceEvent::Remove { key, .. } => format!("-{}", key.name()),
+            SourceEvent::Upsert(cluster) => match cluster.access {
+                SourcedAccess::Ready(access) => format!(
+                    "+{} {} {}",
+                    cluster.key.name(),
+                    access.endpoint().url().host().unwrap(),
+                    access.credential().token().unwrap().expose_secret()
+                ),
+                SourcedAccess::Refused(why) => format!("!{} {why}", cluster.key.name()),
+                SourcedAccess::Gated(_) => unreachable!("a file gates nothing"),
+            },
+        })
+    }
+
+    /// The next events are these, in this order.
+    #[track_caller]
+    pub fn are<'a>(&'a mut self, expected: &'a [&'a str]) -> impl Future<Output = ()> + 'a {
+        let caller = std::panic::Location::caller();
+        async move {
+            for expected in expected {
+                let event = self.next().await;
+                assert_eq!(event.as_deref(), Ok(*expected), "{caller}");
+            }
+        }
+    }
+
+    pub async fn ends(&mut self) -> bool {
+        let end = tokio::time::timeout(Duration::from_secs(30), self.0.next());
+        end.await.expect("an end in time").is_none()
+    }
+}
+
+/// A source of one file that is quick to take an edit, and as good as never polls.
+pub fn watched(path: &Path) -> KubeconfigFile {
+    KubeconfigFile::at(path)
+        .quiet_for(Duration::from_millis(50))
+        .poll_every(Duration::from_secs(3_600))
+}
+
+/// As editors and kubectl do: beside it, and renamed onto it.
+pub fn replace(path: &Path, content: &str) {
+    let beside = path.with_extension("new");
+    std::fs::write(&beside, content).unwrap();
+    std::fs::rename(&beside, path).unwrap();
+}
