@@ -60,6 +60,9 @@ impl Cluster {
 
     /// Something that should have come over a connection did not.
     pub(crate) fn doubt(&mut self, generation: Generation, cx: &mut Cx<'_>) {
+        if let Some(life) = self.life(generation) {
+            life.vitals.doubt_taken();
+        }
         self.detect(generation, cx, |detector, now, _| detector.doubt(now.at));
         self.settle(cx);
     }
@@ -195,9 +198,14 @@ impl Cluster {
             .published
             .as_ref()
             .is_some_and(|life| life.generation == generation);
-        if published && before.0 != after.0 {
-            self.tell_verdict(cx);
-            cx.tell(Changes::STATE);
+        if published {
+            if before.0 != after.0 {
+                self.tell_verdict(cx);
+            }
+            // That it failed once more is not worth waking anybody.
+            if (before.0, before.2) != (after.0, after.2) {
+                cx.tell(Changes::STATE);
+            }
         } else if !published && after.0 == Verdict::Down {
             if self.published.is_none() {
                 self.first_failure.get_or_insert(cx.now);
