@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     Builder, ClusterAccess, ClusterKey, ClusterResource, ClusterState, Counters, Dials,
-    EngineStatus, Generation, GetError, Phase, Resource, ShutdownReport, Subscription, WaitError,
+    EngineStatus, Generation, GetError, Resource, ShutdownReport, Subscription, WaitError,
     WouldDeadlock,
     hook::may_wait,
     inbox::Command,
@@ -290,8 +290,6 @@ impl Cluster {
     fn check(&self, snapshot: &Snapshot) -> Result<(), GetError> {
         if snapshot.identity == self.identity {
             Ok(())
-        } else if snapshot.state.phase == Phase::Removed {
-            Err(GetError::Removed(Arc::clone(&snapshot.state)))
         } else {
             Err(GetError::Replaced {
                 key: self.key().clone(),

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{HookKind, Running, hooks};
 use crate::{
     ClusterAccess, ClusterKey, Generation, TeardownReason,
-    connection::Connection,
+    connection::{Connection, NoValue},
     context::{Attempt, InitContext, Paused},
     hook,
     latch::Latch,
@@ -50,7 +50,9 @@ impl Line {
         }
         while let Some(up) = self.connection.pop(|_| true) {
             let slot = up.slot();
-            shared.abandoned(key, slot, HookKind::Teardown);
+            if !up.value.is::<NoValue>() {
+                shared.abandoned(key, slot, HookKind::Teardown);
+            }
             up.attempt.scope.ending.set();
             up.attempt.scope.killed.set();
             let _ = hook::call(&shared.counters, shared.plan.name(slot), || drop(up));
@@ -202,7 +204,7 @@ impl Running {
             Step::TakeDown { slots } => {
                 self.retire(key, generation, Some(slots), TeardownReason::Replaced)
             }
-            Step::Refresh { slots, .. } => {
+            Step::Refresh { slots } => {
                 if let Some(line) = self.line(key, generation) {
                     let connection = Arc::clone(&line.connection);
                     self.tasks.spawn(hooks::refresh(connection, slots));

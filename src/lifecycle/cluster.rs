@@ -13,7 +13,7 @@ use super::{
     backoff::Backoff,
     claims::Claim,
     detector::Detector,
-    resources::{Failure, Outcome, Resources, Rules, Step},
+    resources::{Failure, Outcome, Resources, Rules, Step, carries_health},
 };
 use crate::{
     AccessChange, Changes, ClusterAccess, FailureKind, Generation, Phase, Route, SourcedAccess,
@@ -23,6 +23,8 @@ use crate::{
 
 mod change;
 mod health;
+#[cfg(test)]
+mod tests;
 mod view;
 
 /// One cluster. It stays while a source names its key, lingers after, and ends when its last connection has.
@@ -68,6 +70,12 @@ enum Removal {
     Shutdown,
 }
 
+impl Removal {
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone)
+    }
+}
+
 /// One connection that is published or being made.
 #[derive(Debug)]
 struct Life {
@@ -86,8 +94,8 @@ struct Life {
     /// A replacement that has waited long enough for optional resources.
     waited: bool,
     published: Option<Instant>,
-    /// Another is owed in its place, whatever its access: until there is one, however often that is interrupted.
-    owed: Option<Because>,
+    /// It is to be replaced, though its access is as it should be.
+    replace: Option<Because>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,18 +240,13 @@ impl Cluster {
         generation: Generation,
         slot: usize,
         incarnation: u32,
-        mut outcome: Outcome,
+        outcome: Outcome,
         cx: &mut Cx<'_>,
     ) {
-        if let Outcome::Failed(failure) = &mut outcome
-            && failure.then == Then::NotApplicable
-            && slot == cx.plan.health()
-        {
-            // Without it there would be no verdict.
-            failure.then = Then::Retry;
-        }
         let failure = match &outcome {
-            Outcome::Failed(failure) if failure.then != Then::NotApplicable => {
+            Outcome::Failed(failure)
+                if failure.then != Then::NotApplicable || carries_health(cx.plan, slot) =>
+            {
                 Some(failure.clone())
             }
             _ => None,
@@ -256,8 +259,6 @@ impl Cluster {
         }
         if let Some(failure) = failure {
             self.init_failed(generation, slot, &failure, cx);
-        } else if slot == cx.plan.health() {
-            self.health_up(generation, cx);
         }
         self.settle(cx);
     }
@@ -284,11 +285,16 @@ impl Cluster {
             .building
             .as_ref()
             .is_some_and(|life| life.generation == generation);
-        if building && self.published.is_none() {
+        if building && cx.plan.slot(slot).essential {
+            self.attempt_failed(slot == cx.plan.health(), cx);
+        }
+    }
+
+    /// Something without which there is no connection failed, while there is none.
+    fn attempt_failed(&mut self, counts: bool, cx: &Cx<'_>) {
+        if self.published.is_none() {
             self.first_failure.get_or_insert(cx.now);
-            if slot == cx.plan.health() {
-                self.attempts += 1;
-            }
+            self.attempts += u32::from(counts);
         }
     }
 
@@ -301,30 +307,26 @@ impl Cluster {
         text: &Arc<str>,
         cx: &mut Cx<'_>,
     ) {
-        let current = self
-            .life(generation)
-            .is_some_and(|life| life.resources.is_up_as(slot, incarnation));
-        if current && slot == cx.plan.health() {
-            // The health provider's failing is the whole connection's (DESIGN.md, "A connection comes up").
-            self.error(
-                Stage::Resource(cx.plan.name(slot)),
-                FailureKind::Other,
-                text,
-                cx,
-            );
+        let Some(life) = self.life(generation) else {
+            return;
+        };
+        if !life.resources.has(slot, incarnation) {
+            // Its init may not be known to be over.
+            self.step(generation, cx, |resources, rules, steps| {
+                resources.failed(slot, incarnation, text, rules, steps);
+            });
+            return self.settle(cx);
+        }
+        let health_is_up = life.resources.is_up(cx.plan.health());
+        let stage = Stage::Resource(cx.plan.name(slot));
+        self.error(stage, FailureKind::Other, text, cx);
+        if health_is_up && carries_health(cx.plan, slot) {
+            // The health provider's failing, or that of what it was built on, is the whole connection's.
             self.end(generation, TeardownReason::Down, cx);
         } else {
-            let counted = self.step(generation, cx, |resources, rules, steps| {
-                resources.failed(slot, incarnation, text, rules, steps)
+            self.step(generation, cx, |resources, rules, steps| {
+                resources.failed(slot, incarnation, text, rules, steps);
             });
-            if counted == Some(true) {
-                self.error(
-                    Stage::Resource(cx.plan.name(slot)),
-                    FailureKind::Other,
-                    text,
-                    cx,
-                );
-            }
         }
         self.settle(cx);
     }
@@ -337,7 +339,7 @@ impl Cluster {
         cx: &mut Cx<'_>,
     ) {
         self.step(generation, cx, |resources, rules, steps| {
-            resources.ended(slots, rules, steps)
+            resources.ended(slots, rules, steps);
         });
         self.settle(cx);
     }
@@ -354,18 +356,17 @@ impl Cluster {
         });
         if let Some(Some(slot)) = whole {
             cx.out.push(Action::CountRebuild { slot });
-            let mut published = self.published.iter_mut();
-            match published.find(|life| life.generation == generation) {
-                Some(published) => published.owed = Some(Because::Rebuild),
-                None => {
+            match &mut self.published {
+                Some(life) if life.generation == generation => {
+                    life.replace = Some(Because::Rebuild);
+                }
+                _ => {
                     self.step(generation, cx, |resources, rules, steps| {
-                        resources.redo(slot, rules, steps)
+                        resources.redo(slot, rules, steps);
                     });
                 }
             }
         }
-        // A health provider that finished on older access is up only now.
-        self.health_up(generation, cx);
         self.settle(cx);
     }
 
@@ -380,7 +381,7 @@ impl Cluster {
         self.next_build = None;
         for generation in self.lives() {
             self.step(generation, cx, |resources, rules, steps| {
-                resources.retry_now(None, rules, steps)
+                resources.retry_now(rules, steps);
             });
         }
         self.settle(cx);
@@ -390,7 +391,7 @@ impl Cluster {
     pub(crate) fn reconsider(&mut self, slot: usize, cx: &mut Cx<'_>) {
         for generation in self.lives() {
             self.step(generation, cx, |resources, rules, steps| {
-                resources.retry_now(Some(slot), rules, steps)
+                resources.reconsider(slot, rules, steps);
             });
         }
         self.settle(cx);
@@ -399,11 +400,11 @@ impl Cluster {
     /// Make a new connection: beside the living one, if there is one.
     pub(crate) fn reconnect(&mut self, cx: &mut Cx<'_>) {
         self.next_build = None;
-        if let Some(building) = &self.building {
-            self.end(building.generation, TeardownReason::Replaced, cx);
-        }
-        if let Some(published) = &mut self.published {
-            published.owed = Some(Because::Asked);
+        if self.may_dial().is_some() {
+            self.end_building(TeardownReason::Replaced, cx);
+            if let Some(life) = &mut self.published {
+                life.replace = Some(Because::Asked);
+            }
         }
         self.settle(cx);
     }
@@ -421,7 +422,7 @@ impl Cluster {
 
     /// Whether it is gone, so that readers must not see it.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(self.removal, Removal::Gone)
+        self.removal.is_gone()
     }
 
     /// When [`timer`](Self::timer) is to be called.
@@ -433,7 +434,7 @@ impl Cluster {
             Removal::Lingers { until, .. } => Some(*until),
             _ => None,
         };
-        let build = self.next_build.filter(|_| self.wants_build().is_some());
+        let build = self.next_build.filter(|_| self.wanted().is_some());
         retries
             .chain(probes)
             .chain(linger)
@@ -448,10 +449,7 @@ impl Cluster {
         {
             match then.take() {
                 None => self.remove(cx),
-                Some(claim) => {
-                    self.removal = Removal::No;
-                    self.take_claim(claim, cx);
-                }
+                Some(claim) => self.take_claim(claim, cx),
             }
         }
         if self
@@ -474,17 +472,20 @@ impl Cluster {
             .and_then(|life| life.resources.deadline());
         if due.is_some_and(|due| due <= cx.now) {
             self.step(generation, cx, |resources, rules, steps| {
-                resources.begin(rules, steps)
+                resources.begin(rules, steps);
             });
         }
     }
 
     /// Compares what is with what is wanted. Every input ends here.
     fn settle(&mut self, cx: &mut Cx<'_>) {
-        if let Some(because) = self.wants_build()
-            && self.next_build.is_none_or(|at| at <= cx.now)
+        if let Some(building) = self.building.as_ref().filter(|life| life.is_down()) {
+            self.end(building.generation, TeardownReason::Down, cx);
+        }
+        if self.next_build.is_none_or(|at| at <= cx.now)
+            && let Some((because, access)) = self.wanted()
         {
-            self.open(because, cx);
+            self.open(because, access, cx);
         }
         if self
             .building
@@ -496,16 +497,20 @@ impl Cluster {
         self.notice(cx);
     }
 
-    /// Why a connection is to be made that is not being made: there is none, or the published one is to be replaced.
-    fn wants_build(&self) -> Option<Because> {
-        let access = self.may_dial().filter(|_| self.building.is_none())?;
-        match &self.published {
-            None => Some(Because::First),
-            Some(life) if life.access.change_to(access) == AccessChange::Endpoint => {
-                Some(Because::Access)
-            }
-            Some(life) => life.owed,
+    /// Why a connection is wanted that is not there, and to what.
+    fn wanted(&self) -> Option<(Because, ClusterAccess)> {
+        if self.building.is_some() {
+            return None;
         }
+        let access = self.may_dial()?;
+        let because = match &self.published {
+            None => Because::First,
+            Some(life) if life.access.change_to(access) == AccessChange::Endpoint => {
+                Because::Access
+            }
+            Some(life) => life.replace?,
+        };
+        Some((because, access.clone()))
     }
 
     /// The access to dial with, if dialling is allowed at all.
@@ -518,10 +523,7 @@ impl Cluster {
     }
 
     /// Begins a connection.
-    fn open(&mut self, because: Because, cx: &mut Cx<'_>) {
-        let Some(access) = self.may_dial().cloned() else {
-            return;
-        };
+    fn open(&mut self, because: Because, access: ClusterAccess, cx: &mut Cx<'_>) {
         *cx.generations += 1;
         let generation = Generation(*cx.generations);
         let vitals = Arc::new(Vitals::new(cx.clock));
@@ -545,10 +547,10 @@ impl Cluster {
             begun: cx.now,
             waited: false,
             published: None,
-            owed: None,
+            replace: None,
         });
         self.step(generation, cx, |resources, rules, steps| {
-            resources.begin(rules, steps)
+            resources.begin(rules, steps);
         });
     }
 
@@ -560,8 +562,9 @@ impl Cluster {
         let Some(published) = &self.published else {
             return true;
         };
-        let waits = (0..cx.plan.len())
-            .any(|slot| published.resources.is_up(slot) && !building.resources.tried(slot));
+        let waits = (0..cx.plan.len()).any(|slot| {
+            published.resources.is_up(slot) && !building.resources.tried(cx.plan, slot)
+        });
         !waits || building.waited
     }
 
@@ -580,12 +583,10 @@ impl Cluster {
         life.published = Some(cx.now);
         let (generation, replaces) = (life.generation, self.published.is_some());
         if let Some(old) = self.published.replace(life) {
-            self.retire(old, TeardownReason::Replaced, cx);
+            self.retire(&old, TeardownReason::Replaced, cx);
             cx.out.push(Action::Swapped { generation });
         }
-        self.was_down = false;
-        self.attempts = 0;
-        self.first_failure = None;
+        self.forget_attempts();
         self.last_success = Some(cx.now);
         cx.tell(Changes::CONNECTED);
         cx.out.push(Action::Log(if replaces {
@@ -596,14 +597,23 @@ impl Cluster {
         self.tell_verdict(cx);
     }
 
+    /// What led here counts no more.
+    fn forget_attempts(&mut self) {
+        self.was_down = false;
+        self.attempts = 0;
+        self.first_failure = None;
+        self.next_build = None;
+    }
+
     /// Ends a connection, published or not.
     fn end(&mut self, generation: Generation, reason: TeardownReason, cx: &mut Cx<'_>) {
         let is = |life: &mut Life| life.generation == generation;
         if let Some(life) = self.building.take_if(is) {
             if reason == TeardownReason::Down {
+                self.attempt_failed(true, cx);
                 self.schedule_build(cx);
             }
-            self.retire(life, reason, cx);
+            self.retire(&life, reason, cx);
         } else if let Some(life) = self.published.take_if(is) {
             let lived = life
                 .published
@@ -618,7 +628,7 @@ impl Cluster {
                 self.schedule_build(cx);
                 cx.out.push(Action::Log(Log::Down));
             }
-            self.retire(life, reason, cx);
+            self.retire(&life, reason, cx);
             cx.tell(Changes::DISCONNECTED);
             self.tell_verdict(cx);
         }
@@ -642,7 +652,7 @@ impl Cluster {
         }
     }
 
-    fn retire(&mut self, life: Life, reason: TeardownReason, cx: &mut Cx<'_>) {
+    fn retire(&mut self, life: &Life, reason: TeardownReason, cx: &mut Cx<'_>) {
         let signs = life.vitals.read();
         self.last_success = self.last_success.max(signs.any);
         self.last_probe = self.last_probe.max(signs.probe);
@@ -674,6 +684,7 @@ impl Cluster {
         let mut steps = Vec::new();
         let before = life.resources.shown();
         let result = step(&mut life.resources, &mut cx.rules(), &mut steps);
+        life.watch(cx);
         cx.out.push(Action::Publish);
         if life.resources.shown() != before {
             cx.tell(Changes::STATE);
