@@ -5,6 +5,7 @@ mod sim;
 use std::time::Duration;
 
 use clustercache::{ClusterCache, GetError, MemorySource, Phase};
+use futures_util::StreamExt;
 use sim::*;
 
 fn secs(seconds: u64) -> Duration {
@@ -73,4 +74,37 @@ async fn shutdown_tears_down_and_every_read_says_so() {
         cache.get::<Net>(&key("a")),
         Err(GetError::NotRunning { .. })
     ));
+}
+
+/// A subscriber is told when a resource comes up, fails or goes, also while the cluster's phase stays what it is.
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_an_optional_resource_is_told() {
+    let (world, source, script) = (
+        World::default(),
+        MemorySource::new("test"),
+        Script::default(),
+    );
+    script.set("a", [Act::Fails, Act::Works, Act::Fails]);
+    source.upsert(plain("a"));
+    let layer = Layer::<0> {
+        world: world.clone(),
+        script,
+    };
+    let cache = builder(&world, &source).optional(layer).start().unwrap();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    let mut events = cache.subscribe().key(&key("a"));
+    let mut told_until = async |up: bool| {
+        let told = async {
+            while cache.get::<Layer<0>>(&key("a")).is_ok() != up {
+                events.next().await;
+            }
+        };
+        let told = tokio::time::timeout(LONG, told).await;
+        assert!(told.is_ok(), "up {up}: nobody was told");
+    };
+    told_until(true).await;
+    let layer = cache.get::<Layer<0>>(&key("a")).unwrap();
+    layer.cx.failed(Scripted);
+    told_until(false).await;
+    told_until(true).await;
 }

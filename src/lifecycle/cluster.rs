@@ -649,8 +649,12 @@ impl Cluster {
             .into_iter()
             .find(|life| life.generation == generation)?;
         let mut steps = Vec::new();
+        let before = life.resources.told();
         let result = step(&mut life.resources, &mut cx.rules(), &mut steps);
         cx.out.push(Action::Publish);
+        if life.resources.told() != before {
+            cx.tell(Changes::STATE);
+        }
         cx.out.extend(
             steps
                 .into_iter()

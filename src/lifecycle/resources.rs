@@ -115,6 +115,13 @@ impl Resources {
             .all(|(slot, planned)| !planned.essential || self.settled(slot))
     }
 
+    /// What subscribers are told of: each resource's phase and failures.
+    pub(crate) fn told(&self) -> Vec<(ResourcePhase, u32)> {
+        (0..self.slots.len())
+            .map(|slot| (self.phase(slot), self.failures(slot)))
+            .collect()
+    }
+
     /// Readers may have it.
     pub(crate) fn is_up(&self, slot: usize) -> bool {
         self.slots[slot].phase == SlotPhase::Up
