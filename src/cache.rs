@@ -13,8 +13,9 @@ use arc_swap::Guard;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    Builder, ClusterAccess, ClusterKey, ClusterResource, ClusterState, Counters, EngineStatus,
-    Generation, GetError, Resource, ShutdownReport, Subscription, WaitError, WouldDeadlock,
+    Builder, ClusterAccess, ClusterKey, ClusterResource, ClusterState, Counters, Dials,
+    EngineStatus, Generation, GetError, Phase, Resource, ShutdownReport, Subscription, WaitError,
+    WouldDeadlock,
     hook::may_wait,
     inbox::Command,
     registry::{Entry, Snapshot},
@@ -189,6 +190,16 @@ impl ClusterCache {
         &self.shared.counters
     }
 
+    /// What is being dialled just now.
+    pub fn dials(&self) -> Dials {
+        self.shared.dials.counts()
+    }
+
+    /// The wall clock as the cache counts it: what its states' times are to be compared with.
+    pub fn now(&self) -> SystemTime {
+        self.shared.registry.clock.wall(Instant::now())
+    }
+
     fn command(&self, key: &ClusterKey, command: impl FnOnce(ClusterKey) -> Command) {
         // Only of known keys: what nobody takes out of the inbox must not grow.
         if self.shared.registry.contains(key) {
@@ -274,11 +285,14 @@ impl Cluster {
     }
 
     fn check(&self, snapshot: &Snapshot) -> Result<(), GetError> {
-        match snapshot.identity == self.identity {
-            true => Ok(()),
-            false => Err(GetError::Replaced {
+        if snapshot.identity == self.identity {
+            Ok(())
+        } else if snapshot.state.phase == Phase::Removed {
+            Err(GetError::Removed(Arc::clone(&snapshot.state)))
+        } else {
+            Err(GetError::Replaced {
                 key: self.key().clone(),
-            }),
+            })
         }
     }
 }
@@ -327,12 +341,5 @@ impl ClusterSnapshot {
     /// The state at that moment.
     pub fn state(&self) -> &ClusterState {
         &self.snapshot.state
-    }
-}
-
-impl ClusterCache {
-    /// The wall clock as the cache counts it: what its states' times are to be compared with.
-    pub fn now(&self) -> SystemTime {
-        self.shared.registry.clock.wall(Instant::now())
     }
 }

@@ -155,6 +155,13 @@ impl Registry {
     }
 }
 
+impl Registry {
+    /// The engine only, at its end.
+    pub(crate) fn clear(&self) {
+        self.entries.pin().clear();
+    }
+}
+
 impl Entry {
     pub(crate) fn load(&self) -> Guard<Arc<Snapshot>> {
         self.snapshot.load()

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{Running, hooks};
+use super::{HookKind, Running, hooks};
 use crate::{
     ClusterAccess, ClusterKey, Generation, TeardownReason,
     connection::Connection,
@@ -37,14 +37,17 @@ impl Line {
     pub(super) fn drop_all(&self, shared: &Shared) {
         self.abandon.set();
         self.connection.mark_retired(|_| true);
+        let key = &self.connection.key;
         for attempt in self.connection.running() {
             attempt.stop.set();
+            shared.abandoned(key, attempt.slot, HookKind::Init);
         }
         while let Some(up) = self.connection.pop(|_| true) {
+            let slot = up.slot();
+            shared.abandoned(key, slot, HookKind::Teardown);
             up.attempt.scope.ending.set();
             up.attempt.scope.killed.set();
-            let name = shared.plan.name(up.slot());
-            let _ = hook::call(&shared.counters, name, || drop(up));
+            let _ = hook::call(&shared.counters, shared.plan.name(slot), || drop(up));
         }
     }
 }
@@ -60,7 +63,8 @@ impl Running {
                 Action::Publish => {}
                 Action::NewIdentity => {
                     if let Some(record) = self.clusters.get_mut(key) {
-                        record.identity = Arc::default();
+                        let old = std::mem::take(&mut record.identity);
+                        self.discard(old);
                     }
                 }
                 Action::Open {
@@ -90,7 +94,8 @@ impl Running {
             if let Some(at) = record.deadline {
                 self.deadlines.remove(&(at, key.clone()));
             }
-            self.clusters.remove(key);
+            let record = self.clusters.remove(key);
+            self.discard(record);
         } else {
             self.rearm(key, now);
         }

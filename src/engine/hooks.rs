@@ -3,11 +3,11 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::{HookKind, News, Report};
 use crate::{
@@ -216,12 +216,7 @@ impl TakeDown {
 
     fn left(&self, slot: usize, hook: HookKind) {
         if self.reason == TeardownReason::Shutdown {
-            let shared = self.shared();
-            let mut report = shared
-                .shutdown
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            report.add(&self.connection.key, shared.plan.name(slot), hook);
+            self.shared().left(&self.connection.key, slot, hook);
         }
     }
 
@@ -277,7 +272,6 @@ async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {
     let hook = Box::pin(async { shared.health.check(&value, &cx).await });
     match hook::run(&shared.counters, who, hook, stop).await {
         Ended::Done(Ok(answer)) => {
-            attempt.connection.vitals.answered(Instant::now());
             let not_ready = match answer {
                 Answer::Ready => None,
                 Answer::NotReady(why) => Some(escaped(&why)),

@@ -591,6 +591,8 @@ impl Cluster {
                 self.backoff.reset();
             }
             if reason == TeardownReason::Down {
+                // Also where the health provider failed before its verdict: the brake counts it.
+                cx.out.push(Action::Verdict(Verdict::Down));
                 self.was_down = true;
                 self.schedule_build(cx);
                 cx.out.push(Action::Log(Log::Down));

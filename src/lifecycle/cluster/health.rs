@@ -40,13 +40,17 @@ impl Cluster {
         result: ProbeResult,
         cx: &mut Cx<'_>,
     ) {
-        if let ProbeResult::Failed { kind, text } = &result
-            && *kind != FailureKind::Busy
-            && self
-                .life(generation)
-                .is_some_and(|life| life.detector.is_some())
-        {
-            self.error(Stage::Probe, *kind, text, cx);
+        let life = self.life(generation);
+        let counts = life.and_then(|life| Some((life, life.detector.as_ref()?)));
+        match (
+            &result,
+            counts.filter(|(_, detector)| detector.awaits(number)),
+        ) {
+            (ProbeResult::Alive { .. }, Some((life, _))) => life.vitals.answered(cx.now),
+            (ProbeResult::Failed { kind, text }, Some(_)) if *kind != FailureKind::Busy => {
+                self.error(Stage::Probe, *kind, text, cx);
+            }
+            _ => {}
         }
         self.detect(generation, cx, |detector, now, orders| {
             detector.probed(now.at, number, result, now.signs, now.options, orders);
