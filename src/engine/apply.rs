@@ -196,7 +196,7 @@ impl Running {
             Step::TakeDown { slots } => {
                 self.retire(key, generation, Some(slots), TeardownReason::Replaced)
             }
-            Step::Refresh { slots, .. } => {
+            Step::Refresh { slots } => {
                 if let Some(line) = self.line(key, generation) {
                     let connection = Arc::clone(&line.connection);
                     self.tasks.spawn(hooks::refresh(connection, slots));
