@@ -68,10 +68,6 @@ async fn count_nodes(cache: &ClusterCache, key: &ClusterKey) -> Result<usize, Fa
 }
 
 /// Only calls to a connected cluster come here.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the signature that kube asks for"
-)]
 fn error_policy(_: Arc<ConfigMap>, _: &Failure, _: Arc<Context>) -> Action {
     Action::requeue(Duration::from_secs(5))
 }
