@@ -311,7 +311,11 @@ impl Cluster {
             return;
         };
         if !life.resources.has(slot, incarnation) {
-            return;
+            // Its init may not be known to be over.
+            self.step(generation, cx, |resources, rules, steps| {
+                resources.failed(slot, incarnation, text, rules, steps);
+            });
+            return self.settle(cx);
         }
         let health_is_up = life.resources.is_up(cx.plan.health());
         let stage = Stage::Resource(cx.plan.name(slot));
@@ -678,11 +682,11 @@ impl Cluster {
             .into_iter()
             .find(|life| life.generation == generation)?;
         let mut steps = Vec::new();
-        let before = life.resources.told();
+        let before = life.resources.shown();
         let result = step(&mut life.resources, &mut cx.rules(), &mut steps);
         life.watch(cx);
         cx.out.push(Action::Publish);
-        if life.resources.told() != before {
+        if life.resources.shown() != before {
             cx.tell(Changes::STATE);
         }
         cx.out.extend(

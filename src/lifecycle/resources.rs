@@ -78,6 +78,7 @@ impl Resources {
             up_since: None,
             excused: false,
             message: None,
+            bad: None,
             unauthorized: 0,
         };
         Self {
@@ -91,13 +92,6 @@ impl Resources {
     pub(crate) fn complete(&self, plan: &Plan) -> bool {
         plan.slots()
             .all(|(slot, planned)| !planned.essential || self.settled(slot))
-    }
-
-    /// What subscribers are told of: each resource's phase and failures.
-    pub(crate) fn told(&self) -> Vec<(ResourcePhase, u32)> {
-        (0..self.slots.len())
-            .map(|slot| (self.phase(slot), self.failures(slot)))
-            .collect()
     }
 
     /// An essential resource is missing. One that was not applicable counts as essential once it is up.
@@ -120,6 +114,14 @@ impl Resources {
             ..
         } = &self.slots[slot];
         *newest == incarnation && matches!(phase, SlotPhase::Up | SlotPhase::Refreshing)
+    }
+
+    /// What the state shows of each slot.
+    pub(crate) fn shown(&self) -> Vec<(ResourcePhase, u32)> {
+        let slots = 0..self.slots.len();
+        slots
+            .map(|slot| (self.phase(slot), self.failures(slot)))
+            .collect()
     }
 
     /// Up, not applicable, or failed at least once, itself or something that it requires: there is no more reason to wait for it.
@@ -210,6 +212,7 @@ impl Resources {
                 let this = &mut self.slots[slot];
                 this.incarnation += 1;
                 this.access = self.access;
+                this.bad = None;
                 this.phase = SlotPhase::Running { again: false };
                 out.push(Step::Init {
                     slot,
@@ -262,6 +265,9 @@ impl Resources {
                 }
             }
         }
+        if let Some(text) = self.slots[slot].bad.take() {
+            self.failed(slot, incarnation, &text, rules, out);
+        }
         self.begin(rules, out);
         true
     }
@@ -275,7 +281,10 @@ impl Resources {
         rules: &mut Rules<'_>,
         out: &mut Vec<Step>,
     ) {
-        if self.has(slot, incarnation) {
+        let this = &mut self.slots[slot];
+        if this.incarnation == incarnation && matches!(this.phase, SlotPhase::Running { .. }) {
+            this.bad = Some(Arc::clone(text));
+        } else if self.has(slot, incarnation) {
             let this = &mut self.slots[slot];
             this.forget_failures(rules);
             this.message = Some(Arc::clone(text));
@@ -289,6 +298,8 @@ impl Resources {
         if self.is_up(slot) {
             self.take_down(slot, rules.now, rules, out);
         }
+        // Those after it were not asked.
+        self.refresh(rules.plan, out);
     }
 
     /// Takes a slot down with what was built on it; the slot itself is tried again at `then`.
@@ -296,12 +307,16 @@ impl Resources {
         let mut slots = BTreeSet::from([slot]);
         for dependent in &rules.plan.slot(slot).dependents {
             match self.slots[*dependent].phase {
-                SlotPhase::Up | SlotPhase::Refreshing | SlotPhase::Running { .. } => {
+                // One that is not applicable has no value; it may have tasks.
+                SlotPhase::Up
+                | SlotPhase::Refreshing
+                | SlotPhase::Running { .. }
+                | SlotPhase::NotApplicable => {
                     slots.insert(*dependent);
                     self.slots[*dependent].forget_failures(rules);
                     self.slots[*dependent].phase = SlotPhase::Ending { then: rules.now };
                 }
-                SlotPhase::NotApplicable | SlotPhase::Retry { .. } | SlotPhase::NeedsAccess => {
+                SlotPhase::Retry { .. } | SlotPhase::NeedsAccess => {
                     self.slots[*dependent].phase = SlotPhase::Waiting;
                 }
                 SlotPhase::Waiting | SlotPhase::Ending { .. } => {}
