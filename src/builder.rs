@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::mpsc;
 
 use crate::{
-    ClusterCache, ClusterResource, ClusterSource, HealthCheck, PlanError, Upsert,
+    ClusterCache, ClusterResource, ClusterSource, HealthCheck, PlanError, StandIn, Upsert,
     clock::Clock,
     counters::Counters,
     dial::DialPool,
@@ -97,6 +97,18 @@ impl Builder {
     /// Adds a provider without which a cluster counts as connected all the same.
     pub fn optional<R: ClusterResource>(self, provider: R) -> Self {
         self.add(provider, false)
+    }
+
+    /// For unit tests: adds something that takes the place of a provider `R`.
+    pub fn stand_in<R: ClusterResource>(mut self, stand_in: StandIn<R>) -> Self {
+        self.providers.push(Candidate {
+            type_name: std::any::type_name::<R>(),
+            essential: stand_in.essential,
+            provider: Arc::new(stand_in),
+            typed: Arc::new(()),
+            as_health: None,
+        });
+        self
     }
 
     /// Says which provider gives the verdict on a connection: exactly one, and it must be essential.

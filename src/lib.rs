@@ -117,7 +117,7 @@ pub use plan::PlanError;
 pub use registry::EngineStatus;
 pub use resource::{
     Answer, CheckContext, CheckError, ClusterResource, FailureKind, Generation, HealthCheck,
-    InitError, Refresh, Requires, Resource, Route,
+    InitError, Refresh, Requires, Resource, Route, StandIn,
 };
 pub use source::{
     ClusterSource, Identity, Labels, MemorySource, SourceError, SourceEvent, SourcedAccess, Upsert,

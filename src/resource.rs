@@ -15,11 +15,13 @@ use crate::{ClusterAccess, ClusterKey, InitContext, TeardownContext, latch::Latc
 mod erased;
 mod error;
 mod health;
+mod stand_in;
 
 pub(crate) use erased::{Health, Provider, ResourceKey, Value, erase, erase_health};
 pub use error::{FailureKind, InitError};
 pub(crate) use error::{Then, chain, escaped};
 pub use health::{Answer, CheckContext, CheckError, HealthCheck, Route};
+pub use stand_in::StandIn;
 
 /// A provider of one kind of value, made for every cluster when it is reachable and torn down when it is not.
 ///
