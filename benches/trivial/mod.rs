@@ -20,6 +20,9 @@ use tokio::{sync::watch, time::MissedTickBehavior};
 /// Registered with each cluster.
 pub const PROVIDERS: usize = 5;
 
+/// What each of them makes.
+pub const VALUE: u64 = 7;
+
 /// The `N`th provider. The first gives the verdict, and the others require it.
 pub struct Part<const N: usize>;
 
@@ -39,7 +42,7 @@ impl<const N: usize> ClusterResource for Part<N> {
     }
 
     async fn init(&self, _: &InitContext) -> Result<u64, InitError> {
-        Ok(7)
+        Ok(VALUE)
     }
 }
 
