@@ -209,14 +209,7 @@ impl Builder {
         let cache = ClusterCache {
             shared: Arc::clone(&shared),
         };
-        Ok((
-            cache,
-            Engine {
-                shared,
-                sources,
-                reports,
-            },
-        ))
+        Ok((cache, Engine::new(shared, sources, reports)))
     }
 }
 

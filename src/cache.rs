@@ -13,8 +13,9 @@ use arc_swap::Guard;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    Builder, ClusterAccess, ClusterKey, ClusterResource, ClusterState, Counters, EngineStatus,
-    Generation, GetError, Resource, ShutdownReport, Subscription, WaitError, WouldDeadlock,
+    Builder, ClusterAccess, ClusterKey, ClusterResource, ClusterState, Counters, Dials,
+    EngineStatus, Generation, GetError, Resource, ShutdownReport, Subscription, WaitError,
+    WouldDeadlock,
     hook::may_wait,
     inbox::Command,
     registry::{Entry, Snapshot},
@@ -101,6 +102,7 @@ impl ClusterCache {
     pub async fn wait_for(&self, key: &ClusterKey, limit: Duration) -> Result<Cluster, WaitError> {
         may_wait("wait_for")?;
         let deadline = Instant::now() + limit;
+        let mut passed = false;
         loop {
             // Registered before the look: a change between the two wakes us.
             let next = self.shared.events.next(key);
@@ -116,12 +118,14 @@ impl ClusterCache {
                 }
                 Err(why) => why,
             };
-            if timeout_at(deadline, next).await.is_err() {
+            if passed {
                 return Err(match why {
                     GetError::NotRunning { .. } => WaitError::NotRunning(why),
                     why => WaitError::Deadline(why),
                 });
             }
+            // What it is at the deadline is looked at then: not everything that changes is told.
+            passed = timeout_at(deadline, next).await.is_err();
         }
     }
 
@@ -187,6 +191,16 @@ impl ClusterCache {
     /// What was counted since the cache was built.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
+    }
+
+    /// What is being dialled just now.
+    pub fn dials(&self) -> Dials {
+        self.shared.dials.counts()
+    }
+
+    /// The wall clock as the cache counts it: what its states' times are to be compared with.
+    pub fn now(&self) -> SystemTime {
+        self.shared.registry.clock.wall(Instant::now())
     }
 
     fn command(&self, key: &ClusterKey, command: impl FnOnce(ClusterKey) -> Command) {
@@ -299,11 +313,12 @@ impl Cluster {
     }
 
     fn check(&self, snapshot: &Snapshot) -> Result<(), GetError> {
-        match snapshot.identity == self.identity {
-            true => Ok(()),
-            false => Err(GetError::Replaced {
+        if snapshot.identity == self.identity {
+            Ok(())
+        } else {
+            Err(GetError::Replaced {
                 key: self.key().clone(),
-            }),
+            })
         }
     }
 }
@@ -352,12 +367,5 @@ impl ClusterSnapshot {
     /// The state at that moment.
     pub fn state(&self) -> &ClusterState {
         &self.snapshot.state
-    }
-}
-
-impl ClusterCache {
-    /// The wall clock as the cache counts it: what its states' times are to be compared with.
-    pub fn now(&self) -> SystemTime {
-        self.shared.registry.clock.wall(Instant::now())
     }
 }

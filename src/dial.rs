@@ -3,7 +3,7 @@
 //! lock is held for the queue's own steps only; whoever they let go on is woken after it (rule 11).
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -38,7 +38,7 @@ impl DialPool {
             begun: Instant::now(),
             state: Mutex::new(State {
                 queue: Queue::new(options),
-                wakes: HashMap::default(),
+                wakes: BTreeMap::new(),
                 pacing: false,
                 runtime: None,
             }),
@@ -52,20 +52,27 @@ impl DialPool {
         permit
     }
 
-    /// How many wait for a permit.
-    pub(crate) fn waiting(&self) -> usize {
-        self.0.lock().queue.waiting()
+    pub(crate) fn counts(&self) -> Dials {
+        let state = self.0.lock();
+        let queue = &state.queue;
+        Dials {
+            waiting: queue.waiting(),
+            silent: queue.silent(),
+            handshakes: queue.handshakes(),
+        }
     }
+}
 
-    /// How many permits are silent.
-    pub(crate) fn silent(&self) -> usize {
-        self.0.lock().queue.silent()
-    }
-
-    /// How many permits are handshakes.
-    pub(crate) fn handshakes(&self) -> usize {
-        self.0.lock().queue.handshakes()
-    }
+/// What is being dialled, over all clusters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Dials {
+    /// Wait for a permit.
+    pub waiting: usize,
+    /// Have heard nothing from the other side yet.
+    pub silent: usize,
+    /// Are at their handshake.
+    pub handshakes: usize,
 }
 
 impl DialPermit {
@@ -96,7 +103,7 @@ struct Inner {
 
 struct State {
     queue: Queue,
-    wakes: HashMap<Ticket, Arc<Wakes>, foldhash::fast::RandomState>,
+    wakes: BTreeMap<Ticket, Arc<Wakes>>,
     /// A task waits for the time of the next dial. There is one only while somebody waits for nothing but that.
     pacing: bool,
     /// Of whoever asked last: a permit may be dropped where there is none.
@@ -158,9 +165,15 @@ impl Inner {
         let again = again.filter(|_| !std::mem::replace(&mut state.pacing, true));
         drop(state);
 
-        granted.iter().for_each(|wakes| wakes.granted.set());
-        handshakes.iter().for_each(|wakes| wakes.handshake.set());
-        evicted.iter().for_each(|wakes| wakes.evicted.set());
+        for wakes in granted {
+            wakes.granted.set();
+        }
+        for wakes in handshakes {
+            wakes.handshake.set();
+        }
+        for wakes in evicted {
+            wakes.evicted.set();
+        }
         if let Some(at) = again {
             let (at, pacing) = (self.begun + at, Pacing(Arc::clone(self)));
             // A task, and not one of those that wait: each of them may be dropped, or be forgotten by whoever should poll it.

@@ -4,7 +4,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     ClusterKey, EngineStatus, Generation,
     connection::IdentityState,
+    hook,
     inbox::{Command, Letters},
     latch::Latch,
     lifecycle::{
@@ -45,10 +46,12 @@ const TURN: usize = 256;
 
 /// The engine, not yet running. [`run`](Self::run) makes everything move; without it every read says that the cache is not running.
 #[must_use = "without an engine that runs, every read says that the cache is not running"]
-pub struct Engine {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) sources: Vec<RegisteredSource>,
-    pub(crate) reports: mpsc::Receiver<Report>,
+pub struct Engine(Option<Unstarted>);
+
+struct Unstarted {
+    shared: Arc<Shared>,
+    sources: Vec<RegisteredSource>,
+    reports: mpsc::Receiver<Report>,
 }
 
 /// What a task tells the engine.
@@ -78,20 +81,41 @@ pub(crate) enum News {
 }
 
 impl Engine {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        sources: Vec<RegisteredSource>,
+        reports: mpsc::Receiver<Report>,
+    ) -> Self {
+        Self(Some(Unstarted {
+            shared,
+            sources,
+            reports,
+        }))
+    }
+
     /// Runs until [`shutdown`](crate::ClusterCache::shutdown). Dropping the future drops all values, the newest first, without their
     /// teardown; every read then says so.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime with time enabled.
-    pub async fn run(self) {
-        let Self {
+    pub async fn run(mut self) {
+        if let Some(Unstarted {
             shared,
             sources,
             reports,
-        } = self;
-        let mut running = Running::new(shared, sources);
-        running.run(reports).await;
+        }) = self.0.take()
+        {
+            Running::new(shared, sources).run(reports).await;
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Some(Unstarted { shared, .. }) = self.0.take() {
+            shared.close(EngineStatus::Ended);
+        }
     }
 }
 
@@ -112,7 +136,8 @@ struct Running {
     generations: u64,
     tasks: TaskTracker,
     awake: Instant,
-    shutting_down: bool,
+    /// When a shutdown that was asked for ends, whatever is left.
+    shutdown: Option<Instant>,
 }
 
 /// A cluster, and what the shell keeps of it.
@@ -149,7 +174,7 @@ impl Running {
             generations: 0,
             tasks,
             awake: now,
-            shutting_down: false,
+            shutdown: None,
             shared,
         }
     }
@@ -182,7 +207,10 @@ impl Running {
             self.run_deadlines(now);
             self.judge(now);
             self.notice_start();
-            if self.shutting_down && self.clusters.is_empty() {
+            if self
+                .shutdown
+                .is_some_and(|end| end <= now || self.clusters.is_empty())
+            {
                 break;
             }
         }
@@ -194,7 +222,7 @@ impl Running {
         let tick = self.awake + TICK;
         let first = self.deadlines.first().map(|(at, _)| *at);
         let brake = self.brake.deadline(&self.shared.options.brake);
-        [first, brake, self.claims.deadline()]
+        [first, brake, self.claims.deadline(), self.shutdown]
             .into_iter()
             .flatten()
             .fold(tick, Instant::min)
@@ -226,9 +254,9 @@ impl Running {
         match news {
             News::Retired => {
                 if let Some(record) = self.clusters.get_mut(&key) {
-                    record
-                        .lines
-                        .retain(|line| line.connection.generation != generation);
+                    let is = |line: &mut Line| line.connection.generation == generation;
+                    let line: Vec<Line> = record.lines.extract_if(.., is).collect();
+                    self.discard(line);
                 }
                 self.with(&key, now, |cluster, cx| cluster.retired(generation, cx));
             }
@@ -269,7 +297,7 @@ impl Running {
         if self.clusters.contains_key(key) {
             return self.with(key, now, |cluster, cx| cluster.claim(claim, cx));
         }
-        let Some(claim) = claim.filter(|_| !self.shutting_down) else {
+        let Some(claim) = claim.filter(|_| self.shutdown.is_none()) else {
             return;
         };
         let mut actions = Vec::new();
@@ -312,7 +340,7 @@ impl Running {
                 self.with(&key, now, |cluster, cx| cluster.reconsider(slot, cx))
             }
             Command::ReleaseBrake => {
-                let change = self.brake.release();
+                let change = self.brake.release(now);
                 self.brake_changed(change);
             }
             Command::Durations => {
@@ -321,7 +349,7 @@ impl Running {
                     self.rearm(&key, now);
                 }
             }
-            Command::Shutdown if !self.shutting_down => self.shut_down(now),
+            Command::Shutdown if self.shutdown.is_none() => self.shut_down(now),
             Command::Shutdown => {}
         }
     }
@@ -471,22 +499,28 @@ impl Running {
     }
 
     fn shut_down(&mut self, now: Instant) {
-        self.shutting_down = true;
+        let limit = self.shared.options.end.shutdown;
+        self.shutdown = Some(now + limit);
         self.shared.registry.set_status(EngineStatus::ShuttingDown);
         for key in self.keys() {
             self.with(&key, now, Cluster::shutdown);
         }
-        // Most of the time is for teardowns; what is left when it has passed is abandoned.
-        let limit = self.shared.options.end.shutdown.mul_f32(0.9);
-        let lines: Vec<Arc<Latch>> = self
-            .clusters
-            .values()
-            .flat_map(|record| &record.lines)
-            .map(|line| Arc::clone(&line.abandon))
-            .collect();
+        // Hooks are cancelled before the end, so that the values left are dropped in order, and the report is whole.
+        let lines = self.clusters.values().flat_map(|record| &record.lines);
+        let abandon: Vec<Arc<Latch>> = lines.map(|line| Arc::clone(&line.abandon)).collect();
         self.tasks.spawn(async move {
-            tokio::time::sleep_until(now + limit).await;
-            lines.iter().for_each(|abandon| abandon.set());
+            tokio::time::sleep_until(now + limit.mul_f32(0.9)).await;
+            for line in abandon {
+                line.set();
+            }
+        });
+    }
+
+    /// Drops on another task what may hold something of a user's.
+    fn discard<T: Send + 'static>(&self, what: T) {
+        let shared = Arc::clone(&self.shared);
+        self.tasks.spawn(async move {
+            let _ = hook::call(&shared.counters, "identity state", || drop(what));
         });
     }
 
@@ -498,33 +532,20 @@ impl Running {
 impl Drop for Running {
     /// The engine ends: by shutdown, dropped, or by a panic of its own. Nothing of it may be left.
     fn drop(&mut self) {
-        let status = if std::thread::panicking() {
+        self.sources.stop();
+        let panics = std::thread::panicking();
+        let status = if panics {
             EngineStatus::Panicked
         } else {
             EngineStatus::Ended
         };
-        let shared = &self.shared;
-        shared.registry.set_status(status);
-        self.sources.stop();
-        for key in shared.registry.keys() {
-            shared.registry.remove(&key);
-        }
+        self.shared.registry.set_status(status);
+        self.shared.registry.clear();
         for record in std::mem::take(&mut self.clusters).into_values() {
             for line in record.lines.iter().rev() {
-                line.drop_all(shared);
+                line.drop_all(&self.shared);
             }
         }
-        self.shared.started.set();
-        self.shared.events.close();
-        let report = self
-            .shared
-            .shutdown
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        if !report.is_clean() {
-            tracing::warn!(%report, "the cache ended, and left something behind");
-        }
-        self.shared.ended.set();
+        self.shared.close(status);
     }
 }

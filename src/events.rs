@@ -2,7 +2,14 @@
 //! what it reads is the newest state, taken from the registry at that moment. No lock is held here while a waker is woken, cloned or
 //! dropped, nor while a state is read (rule 11), and no code of a user's runs but its wakers.
 
-use std::{collections::BTreeMap, fmt, ops, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt, ops,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    task::Waker,
+    time::Duration,
+};
 
 use crate::{
     ClusterKey, ClusterState,
@@ -20,7 +27,10 @@ pub(crate) mod tests;
 mod waiters;
 
 pub(crate) use self::waiters::Next;
-use self::{mailbox::Mailbox, waiters::Waiters};
+use self::{
+    mailbox::Mailbox,
+    waiters::{Waiter, Waiters},
+};
 pub use subscription::Subscription;
 
 /// What happened to a cluster since it was last told, as a set.
@@ -128,6 +138,8 @@ pub(crate) trait Clusters: Send + Sync {
     fn state(&self, key: &ClusterKey) -> Option<ClusterState>;
 }
 
+type Mailboxes = Arc<Vec<Arc<Mailbox>>>;
+
 /// Everybody who is to be told, and may come and go while they are.
 #[derive(Default)]
 struct Hub(Mutex<Listeners>);
@@ -135,7 +147,7 @@ struct Hub(Mutex<Listeners>);
 #[derive(Default)]
 struct Listeners {
     /// Swapped whole when one comes or goes, which is rare, so that telling them needs no lock.
-    mailboxes: Arc<Vec<Arc<Mailbox>>>,
+    mailboxes: Mailboxes,
     /// How many subscribers asked about each time.
     times: BTreeMap<Duration, usize>,
     waiters: Waiters,
@@ -217,10 +229,7 @@ impl Events {
 
 impl Hub {
     /// Those to tell of `key`. Nobody, most of the time: then it costs a lock that nobody else wants.
-    fn listeners(
-        &self,
-        key: &ClusterKey,
-    ) -> (Option<Arc<Vec<Arc<Mailbox>>>>, Vec<Arc<waiters::Waiter>>) {
+    fn listeners(&self, key: &ClusterKey) -> (Option<Mailboxes>, Vec<Arc<Waiter>>) {
         let mut listeners = lock(&self.0);
         let some = !listeners.mailboxes.is_empty();
         (
@@ -262,6 +271,15 @@ impl Hub {
                 }
             }
         }
+    }
+}
+
+/// A waker is foreign code, and most are woken by the engine: one that panics is its owner's loss alone.
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker
+        && catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err()
+    {
+        tracing::warn!("a waker of a subscriber panicked");
     }
 }
 

@@ -107,7 +107,7 @@ pub use cache::{Borrowed, Cluster, ClusterCache, ClusterSnapshot};
 pub use condition::{Condition, ConditionStatus, RemoteConnectionProbe};
 pub use context::{Alive, ContextError, InitContext, TeardownContext, TeardownReason};
 pub use counters::Counters;
-pub use dial::DialPermit;
+pub use dial::{DialPermit, Dials};
 pub use engine::{Abandoned, Engine, HookKind, ShutdownReport};
 pub use error::{GetError, WaitError};
 pub use events::{Changes, Event, Subscription};

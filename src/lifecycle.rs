@@ -6,3 +6,5 @@ pub(crate) mod claims;
 pub(crate) mod cluster;
 pub(crate) mod detector;
 pub(crate) mod resources;
+#[cfg(test)]
+mod shell;

@@ -70,6 +70,7 @@ pub(crate) struct Snapshot {
 const INLINE: usize = 8;
 
 /// The values of one generation: a typed map, and the same by slot, where an owned read finds one in a single step.
+#[derive(Default)]
 pub(crate) struct Values {
     typed: TypeMap,
     by_slot: SmallVec<[Option<Value>; INLINE]>,
@@ -183,6 +184,24 @@ impl Registry {
                     }),
                 );
             }
+        }
+    }
+
+    /// The engine only: it ends. Whoever holds an entry still holds no value by it; a map frees what was removed when it likes.
+    pub(crate) fn clear(&self) {
+        let entries = self.entries.pin();
+        for (key, entry) in &entries {
+            let last = entry.load_full();
+            let emptied = Snapshot {
+                identity: last.identity,
+                generation: None,
+                values: Values::default(),
+                state: Arc::clone(&last.state),
+                vitals: None,
+                access: None,
+            };
+            entry.snapshot.store(Arc::new(emptied));
+            entries.remove(key);
         }
     }
 

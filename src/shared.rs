@@ -1,14 +1,14 @@
 //! What the handle, the engine and its tasks share.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use tokio::sync::mpsc;
 
 use crate::{
-    ShutdownReport,
+    ClusterKey, EngineStatus, HookKind, ShutdownReport,
     counters::Counters,
     dial::DialPool,
     engine::Report,
@@ -39,6 +39,22 @@ pub(crate) struct Shared {
     /// The engine has ended.
     pub(crate) ended: Latch,
     pub(crate) shutdown: Mutex<ShutdownReport>,
+}
+
+impl Shared {
+    /// For the report of the shutdown.
+    pub(crate) fn left(&self, key: &ClusterKey, slot: usize, hook: HookKind) {
+        let mut report = self.shutdown.lock().unwrap_or_else(PoisonError::into_inner);
+        report.add(key, self.plan.name(slot), hook);
+    }
+
+    /// There is no engine any more: every read says so, every stream ends, every wait returns.
+    pub(crate) fn close(&self, status: EngineStatus) {
+        self.registry.set_status(status);
+        self.started.set();
+        self.events.close();
+        self.ended.set();
+    }
 }
 
 /// A provider, and what it was asked once.

@@ -2,13 +2,11 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
 use crate::{ClusterKey, options::DialOptions};
-
-type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// A dial's number; it grows.
 pub(super) type Ticket = u64;
@@ -19,7 +17,7 @@ const TURNS: u32 = 4;
 pub(super) struct Queue {
     limits: DialOptions,
     pace: Pace,
-    dials: Map<Ticket, Dial>,
+    dials: BTreeMap<Ticket, Dial>,
     next: Ticket,
     /// For their first place.
     waiting: Line,
@@ -66,7 +64,7 @@ impl Queue {
         Self {
             limits: limits.clone(),
             pace: Pace::new(limits.per_second),
-            dials: Map::default(),
+            dials: BTreeMap::new(),
             next: 0,
             waiting: Line::default(),
             silent: 0,
@@ -269,7 +267,7 @@ impl Line {
 /// Clusters take turns, one dial each; a cluster's own dials go in their order. Whoever comes new stands last.
 #[derive(Default)]
 struct Ring {
-    clusters: Map<ClusterKey, Member>,
+    clusters: BTreeMap<ClusterKey, Member>,
     order: BTreeMap<u64, ClusterKey>,
     last: u64,
     len: usize,
@@ -331,7 +329,7 @@ impl Ring {
 /// Silent dials by cluster: the one that failed most first, of equals the one whose oldest is oldest.
 #[derive(Default)]
 struct Victims {
-    clusters: Map<ClusterKey, Silent>,
+    clusters: BTreeMap<ClusterKey, Silent>,
     rank: BTreeSet<(u32, Reverse<u64>, ClusterKey)>,
     granted: u64,
 }

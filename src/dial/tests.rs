@@ -27,12 +27,12 @@ async fn a_place_goes_to_the_next_when_its_permit_is_dropped() {
     let b = key("b");
     let mut second = Box::pin(pool.permit(&b, 0));
     assert!(second.as_mut().now_or_never().is_none());
-    assert_eq!((pool.waiting(), pool.silent()), (1, 1));
+    assert_eq!((pool.counts().waiting, pool.counts().silent), (1, 1));
     drop(first);
     let second = second.await;
-    assert_eq!((pool.waiting(), pool.silent()), (0, 1));
+    assert_eq!((pool.counts().waiting, pool.counts().silent), (0, 1));
     drop(second);
-    assert_eq!((pool.waiting(), pool.silent()), (0, 0));
+    assert_eq!((pool.counts().waiting, pool.counts().silent), (0, 0));
     assert!(pool.0.lock().wakes.is_empty());
 }
 
@@ -41,9 +41,9 @@ async fn a_dropped_wait_leaves_no_trace() {
     let pool = pool(1_000, 1, 1);
     let first = now(&pool, "a", 0).unwrap();
     assert!(now(&pool, "b", 0).is_none());
-    assert_eq!(pool.waiting(), 0);
+    assert_eq!(pool.counts().waiting, 0);
     drop(first);
-    assert_eq!(pool.silent(), 0);
+    assert_eq!(pool.counts().silent, 0);
     assert!(pool.0.lock().wakes.is_empty());
 }
 
@@ -52,16 +52,16 @@ async fn a_silent_place_is_given_back_before_a_handshake_place_is_waited_for() {
     let pool = pool(1_000, 1, 1);
     let mut first = now(&pool, "a", 0).unwrap();
     first.received().await;
-    assert_eq!((pool.silent(), pool.handshakes()), (0, 1));
+    assert_eq!((pool.counts().silent, pool.counts().handshakes), (0, 1));
     let mut second = now(&pool, "b", 0).unwrap();
     assert!(second.received().now_or_never().is_none());
-    assert_eq!((pool.silent(), pool.handshakes()), (0, 1));
+    assert_eq!((pool.counts().silent, pool.counts().handshakes), (0, 1));
     let third = now(&pool, "c", 0).unwrap();
     drop(first);
     second.received().await;
-    assert_eq!((pool.silent(), pool.handshakes()), (1, 1));
+    assert_eq!((pool.counts().silent, pool.counts().handshakes), (1, 1));
     drop((second, third));
-    assert_eq!((pool.silent(), pool.handshakes()), (0, 0));
+    assert_eq!((pool.counts().silent, pool.counts().handshakes), (0, 0));
 }
 
 #[tokio::test]
@@ -77,13 +77,13 @@ async fn a_new_cluster_evicts_the_oldest_silent_dial_of_the_one_that_failed_most
     assert!(once.evicted().now_or_never().is_none());
     assert!(newer.evicted().now_or_never().is_none());
     assert_eq!(
-        pool.silent(),
+        pool.counts().silent,
         3,
         "its descriptor counts until it is dropped"
     );
     drop(older);
     let _permit = permit.await;
-    assert_eq!(pool.silent(), 3);
+    assert_eq!(pool.counts().silent, 3);
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn dials_are_paced_and_a_wait_that_nobody_polls_holds_up_nobody() {
     assert_eq!(begun.elapsed().as_millis() / 100, 4);
     drop((first, permits));
     drop(forgotten);
-    assert_eq!((pool.waiting(), pool.silent()), (0, 0));
+    assert_eq!((pool.counts().waiting, pool.counts().silent), (0, 0));
 }
 
 #[test]
@@ -136,4 +136,53 @@ fn a_permit_may_be_dropped_outside_of_the_runtime_and_a_pool_may_outlive_it() {
                 .await
                 .unwrap()
         });
+}
+
+#[tokio::test(start_paused = true)]
+async fn dials_that_end_in_any_way_at_any_time_keep_the_bounds_and_leave_nothing() {
+    for seed in 0..20 {
+        let pool = Arc::new(pool(500, 8, 3));
+        let dials: Vec<_> = (0..200)
+            .map(|n| {
+                let (pool, mut random) = (
+                    Arc::clone(&pool),
+                    fastrand::Rng::with_seed(seed * 1_000 + n),
+                );
+                let mut patience = move || Duration::from_millis(random.u64(0..500));
+                tokio::spawn(async move {
+                    let (key, failures) =
+                        (key(&(n % 7).to_string()), u32::try_from(n % 3).unwrap());
+                    let dial = async {
+                        let mut permit = pool.permit(&key, failures).await;
+                        assert!(pool.counts().silent <= 8);
+                        tokio::select! {
+                            () = permit.evicted() => return,
+                            () = tokio::time::sleep(patience()) => {}
+                        }
+                        permit.received().await;
+                        assert!(pool.counts().handshakes <= 3);
+                        tokio::time::sleep(patience()).await;
+                    };
+                    // A third is given up on the way.
+                    if n % 3 == 0 {
+                        let _ = tokio::time::timeout(Duration::from_millis(n * 7), dial).await;
+                    } else {
+                        dial.await;
+                    }
+                })
+            })
+            .collect();
+        for dial in dials {
+            dial.await.unwrap();
+        }
+        assert_eq!(
+            (
+                pool.counts().waiting,
+                pool.counts().silent,
+                pool.counts().handshakes
+            ),
+            (0, 0, 0)
+        );
+        assert!(pool.0.lock().wakes.is_empty());
+    }
 }

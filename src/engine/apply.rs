@@ -2,12 +2,12 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, PoisonError, atomic::Ordering},
 };
 
 use tokio::time::Instant;
 
-use super::{Running, hooks};
+use super::{HookKind, Running, hooks};
 use crate::{
     ClusterAccess, ClusterKey, Generation, TeardownReason,
     connection::Connection,
@@ -33,8 +33,34 @@ pub(super) struct Line {
 }
 
 impl Line {
+    /// Names what is left of it.
+    fn leave(&self, shared: &Shared) {
+        let inits = self.connection.running();
+        let inits = inits.iter().map(|attempt| (attempt.slot, HookKind::Init));
+        let up = self.connection.all_up().into_iter().rev();
+        let teardowns = self
+            .connection
+            .tearing_down()
+            .into_iter()
+            .chain(up.map(|up| up.slot()));
+        let teardowns = teardowns.map(|slot| (slot, HookKind::Teardown));
+        let mut report = shared
+            .shutdown
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for (slot, hook) in inits.chain(teardowns) {
+            let (key, resource) = (&self.connection.key, shared.plan.name(slot));
+            // An init that was to be cancelled, and did not notice, was named then.
+            if !report.has(key, resource, hook) {
+                shared.counters.abandoned.fetch_add(1, Ordering::Relaxed);
+                report.add(key, resource, hook);
+            }
+        }
+    }
+
     /// Ends everything at once, the newest value first, without teardown: the engine itself is gone.
     pub(super) fn drop_all(&self, shared: &Shared) {
+        self.leave(shared);
         self.abandon.set();
         self.connection.mark_retired(|_| true);
         for attempt in self.connection.running() {
@@ -43,8 +69,8 @@ impl Line {
         while let Some(up) = self.connection.pop(|_| true) {
             up.attempt.scope.ending.set();
             up.attempt.scope.killed.set();
-            let name = shared.plan.name(up.slot());
-            let _ = hook::call(&shared.counters, name, || drop(up));
+            let who = shared.plan.name(up.slot());
+            let _ = hook::call(&shared.counters, who, || drop(up));
         }
     }
 }
@@ -60,7 +86,8 @@ impl Running {
                 Action::Publish => {}
                 Action::NewIdentity => {
                     if let Some(record) = self.clusters.get_mut(key) {
-                        record.identity = Arc::default();
+                        let old = std::mem::take(&mut record.identity);
+                        self.discard(old);
                     }
                 }
                 Action::Open {
@@ -90,7 +117,8 @@ impl Running {
             if let Some(at) = record.deadline {
                 self.deadlines.remove(&(at, key.clone()));
             }
-            self.clusters.remove(key);
+            let record = self.clusters.remove(key);
+            self.discard(record);
         } else {
             self.rearm(key, now);
         }
@@ -191,7 +219,7 @@ impl Running {
             Step::TakeDown { slots } => {
                 self.retire(key, generation, Some(slots), TeardownReason::Replaced)
             }
-            Step::Refresh { slots, .. } => {
+            Step::Refresh { slots } => {
                 if let Some(line) = self.line(key, generation) {
                     let connection = Arc::clone(&line.connection);
                     self.tasks.spawn(hooks::refresh(connection, slots));

@@ -2,12 +2,12 @@
 //! them than it may cost (rule 13).
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     task::Waker,
     time::Duration,
 };
 
-use super::Changes;
+use super::{Changes, wake};
 use crate::{
     ClusterKey,
     sync::{Mutex, lock},
@@ -71,6 +71,7 @@ impl Mailbox {
         });
     }
 
+    /// `changes` is code of our own: it runs under the lock.
     fn put(&self, key: &ClusterKey, changes: impl FnOnce(&Interest) -> Changes) {
         let mut inner = lock(&self.0);
         let changes = changes(&inner.interest);
@@ -81,9 +82,7 @@ impl Mailbox {
         let waker = inner.waker.take();
         drop(inner);
         drop(dropped);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wake(waker);
     }
 
     pub(super) fn close(&self) {
@@ -92,9 +91,7 @@ impl Mailbox {
             inner.closed = true;
             inner.waker.take()
         };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wake(waker);
     }
 
     /// Nobody will read it any more.
@@ -163,6 +160,11 @@ impl Mailbox {
         lock(&self.0).interest.times.insert(time)
     }
 
+    #[cfg(test)]
+    pub(super) fn unread(&self) -> usize {
+        lock(&self.0).unread.keys.len()
+    }
+
     pub(super) fn times(&self) -> BTreeSet<Duration> {
         lock(&self.0).interest.times.clone()
     }
@@ -196,10 +198,10 @@ impl Interest {
     }
 }
 
-/// Pure: a set that remembers the order in which its members came, and gives up what it holds when they become too many.
+/// Pure: a set (of maps that give back their memory when they empty) that remembers the order in which its members came, and gives up what it holds when they become too many.
 struct Unread {
     limit: usize,
-    keys: HashMap<ClusterKey, (u64, Changes), foldhash::fast::RandomState>,
+    keys: BTreeMap<ClusterKey, (u64, Changes)>,
     order: BTreeMap<u64, ClusterKey>,
     next: u64,
     /// What is told meanwhile needs no remembering: all will be read anew.
@@ -210,7 +212,7 @@ impl Unread {
     fn new(limit: usize) -> Self {
         Self {
             limit,
-            keys: HashMap::default(),
+            keys: BTreeMap::new(),
             order: BTreeMap::new(),
             next: 0,
             resync: false,

@@ -27,7 +27,7 @@ pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 /// so a cluster that went and came back says [`Changes::DISCONNECTED`] and [`Changes::CONNECTED`], and its state says which holds. Clusters
 /// are told in the order in which they first changed. A subscriber may read as slowly as it likes: nobody waits for it, and when more than
 /// [`pending`](crate::options::EventOptions::pending) clusters wait to be read it is told [`Event::Resync`], and then every known cluster.
-/// A cluster that is not named then is gone.
+/// A cluster that is not named then is gone; what else happened meanwhile, such as [`Changes::UNHEALTHY`], is to be seen in the states.
 ///
 /// The usual subscription of a reconciler is "again when a cluster connects, disconnects, or has not answered for five minutes":
 ///
@@ -122,7 +122,14 @@ impl Subscription {
             }
             return Some(cluster(key, changes, state));
         }
+        // Its memory, too.
+        self.walk = Walk::At(Vec::new().into_iter());
         None
+    }
+
+    #[cfg(test)]
+    pub(super) fn unread(&self) -> usize {
+        self.mailbox.unread()
     }
 
     fn begin_walk(&mut self) {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, StreamExt};
+use proptest::prelude::*;
 
 use super::*;
 use crate::{Identity, Phase, Verdict};
@@ -80,7 +81,7 @@ fn events(limit: usize) -> (Events, Arc<Model>) {
     )
 }
 
-fn key(name: impl ToString) -> ClusterKey {
+fn key(name: impl ToString + Copy) -> ClusterKey {
     ClusterKey::named(&name.to_string())
 }
 
@@ -407,10 +408,116 @@ fn no_lock_is_held_while_a_subscriber_is_woken_or_its_waker_is_dropped() {
 }
 
 #[test]
+fn a_waker_that_panics_is_its_owners_loss_alone() {
+    struct Panics;
+    impl std::task::Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("expected by this test");
+        }
+    }
+    let (events, _) = events(9);
+    let (mut bad, mut good) = (events.subscribe(|| {}), events.subscribe(|| {}));
+    assert_eq!(read(&mut good), []);
+    let waker = std::task::Waker::from(Arc::new(Panics));
+    let mut cx = std::task::Context::from_waker(&waker);
+    assert!(bad.poll_next_unpin(&mut cx).is_pending());
+    events.tell(&key("a"), Changes::STATE);
+    assert_eq!((read(&mut good).len(), read(&mut bad).len()), (1, 1));
+}
+
+#[test]
 fn changes_print_their_names() {
     let changes = Changes::REMOVED | Changes::KNOWN;
     assert_eq!(format!("{changes:?}"), "KNOWN | REMOVED");
     assert_eq!(format!("{:?}", Changes::default()), "(none)");
     assert!(changes.contains(Changes::KNOWN) && !changes.contains(Changes::KNOWN | Changes::STATE));
     assert!(changes.intersects(Changes::KNOWN | Changes::STATE));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Publish(u8, u16),
+    Remove(u8),
+    Unhealthy(u8),
+    Read(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0_u8..6, 1_u16..8).prop_map(|(name, bits)| Step::Publish(name, bits << 4)),
+        2 => (0_u8..6).prop_map(Step::Remove),
+        1 => (0_u8..6).prop_map(Step::Unhealthy),
+        3 => (0_usize..6).prop_map(Step::Read),
+    ]
+}
+
+proptest! {
+    /// The plain model: for each key the union of what happened since it was last told, until there are too many of them.
+    #[test]
+    fn who_has_read_all_knows_what_holds_and_was_told_of_every_change_or_to_resync(
+        steps in proptest::collection::vec(step(), 1..80),
+        limit in 1_usize..8,
+    ) {
+        let (events, model) = events(limit);
+        let time = Duration::from_secs(1);
+        let mut subscription = events.subscribe(|| {}).unhealthy_for(time);
+        let (mut untold, mut view) = (BTreeMap::<ClusterKey, Changes>::new(), BTreeMap::new());
+        let mut behind = false;
+        for step in steps.into_iter().chain([Step::Read(usize::MAX)]) {
+            let mut tell = |name: u8, changes| {
+                *untold.entry(key(name)).or_default() |= changes;
+                behind |= untold.len() > limit;
+            };
+            match step {
+                Step::Publish(name, bits) => {
+                    model.set(&key(name), Phase::Connecting);
+                    events.tell(&key(name), Changes(bits));
+                    tell(name, Changes(bits));
+                }
+                Step::Remove(name) => {
+                    model.remove(&key(name));
+                    events.tell(&key(name), Changes::REMOVED);
+                    tell(name, Changes::REMOVED);
+                }
+                Step::Unhealthy(name) => {
+                    events.unhealthy(&key(name), time);
+                    events.unhealthy(&key(name), time * 2);
+                    tell(name, Changes::UNHEALTHY);
+                }
+                Step::Read(events) => {
+                    for _ in 0..events {
+                        match subscription.next().now_or_never() {
+                            None => {
+                                prop_assert!(untold.is_empty() && !behind);
+                                let attempts = |key: ClusterKey| {
+ let state = model.state(&key)?;
+ Some((key, state.attempts))
+ };
+                                let holds: BTreeMap<_, _> = model.keys().into_iter().filter_map(attempts).collect();
+                                prop_assert_eq!(&view, &holds);
+                                break;
+                            }
+                            Some(None) => prop_assert!(false, "it has not ended"),
+                            Some(Some(Event::Resync)) => {
+                                prop_assert!(behind, "it was told no more than it may hold");
+                                behind = false;
+                                untold.clear();
+                                view.clear();
+                            }
+                            Some(Some(Event::Cluster { key, changes, state })) => {
+                                let wanted = untold.remove(&key).unwrap_or_default();
+                                prop_assert!(behind || changes.contains(wanted));
+                                prop_assert_eq!(state.is_none(), changes.contains(Changes::REMOVED) && model.state(&key).is_none());
+                                match state {
+                                    Some(state) => view.insert(key, state.attempts),
+                                    None => view.remove(&key),
+                                };
+                            }
+                        }
+                    }
+                }
+            }
+            prop_assert!(subscription.unread() <= limit);
+        }
+    }
 }

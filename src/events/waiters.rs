@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use super::Hub;
+use super::{Hub, wake};
 use crate::{
     ClusterKey,
     sync::{Mutex, lock},
@@ -85,9 +85,7 @@ pub(super) fn wake_all(waiters: Vec<Arc<Waiter>>) {
             waiting.done = true;
             waiting.waker.take()
         };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wake(waker);
     }
 }
 

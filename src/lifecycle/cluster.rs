@@ -13,15 +13,18 @@ use super::{
     backoff::Backoff,
     claims::Claim,
     detector::Detector,
-    resources::{Failure, Outcome, Resources, Rules, Step},
+    resources::{Failure, Outcome, Resources, Rules, Step, carries_health},
 };
 use crate::{
-    Changes, ClusterAccess, FailureKind, Generation, Phase, Route, SourcedAccess, Stage,
-    TeardownReason, Verdict, clock::Clock, options::Options, plan::Plan, vitals::Vitals,
+    AccessChange, Changes, ClusterAccess, FailureKind, Generation, Phase, Route, SourcedAccess,
+    Stage, TeardownReason, Verdict, clock::Clock, options::Options, plan::Plan, resource::Then,
+    vitals::Vitals,
 };
 
 mod change;
 mod health;
+#[cfg(test)]
+mod tests;
 mod view;
 
 /// One cluster. It stays while a source names its key, lingers after, and ends when its last connection has.
@@ -67,6 +70,12 @@ enum Removal {
     Shutdown,
 }
 
+impl Removal {
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone)
+    }
+}
+
 /// One connection that is published or being made.
 #[derive(Debug)]
 struct Life {
@@ -85,6 +94,8 @@ struct Life {
     /// A replacement that has waited long enough for optional resources.
     waited: bool,
     published: Option<Instant>,
+    /// It is to be replaced, though its access is as it should be.
+    replace: Option<Because>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,7 +244,9 @@ impl Cluster {
         cx: &mut Cx<'_>,
     ) {
         let failure = match &outcome {
-            Outcome::Failed(failure) if failure.then != crate::resource::Then::NotApplicable => {
+            Outcome::Failed(failure)
+                if failure.then != Then::NotApplicable || carries_health(cx.plan, slot) =>
+            {
                 Some(failure.clone())
             }
             _ => None,
@@ -246,8 +259,6 @@ impl Cluster {
         }
         if let Some(failure) = failure {
             self.init_failed(generation, slot, &failure, cx);
-        } else if slot == cx.plan.health() {
-            self.health_up(generation, cx);
         }
         self.settle(cx);
     }
@@ -274,11 +285,16 @@ impl Cluster {
             .building
             .as_ref()
             .is_some_and(|life| life.generation == generation);
-        if building && self.published.is_none() {
+        if building && cx.plan.slot(slot).essential {
+            self.attempt_failed(slot == cx.plan.health(), cx);
+        }
+    }
+
+    /// Something without which there is no connection failed, while there is none.
+    fn attempt_failed(&mut self, counts: bool, cx: &Cx<'_>) {
+        if self.published.is_none() {
             self.first_failure.get_or_insert(cx.now);
-            if slot == cx.plan.health() {
-                self.attempts += 1;
-            }
+            self.attempts += u32::from(counts);
         }
     }
 
@@ -291,30 +307,26 @@ impl Cluster {
         text: &Arc<str>,
         cx: &mut Cx<'_>,
     ) {
-        let current = self
-            .life(generation)
-            .is_some_and(|life| life.resources.is_up(slot));
-        if current && slot == cx.plan.health() {
-            // The health provider's failing is the whole connection's (DESIGN.md, "A connection comes up").
-            self.error(
-                Stage::Resource(cx.plan.name(slot)),
-                FailureKind::Other,
-                text,
-                cx,
-            );
+        let Some(life) = self.life(generation) else {
+            return;
+        };
+        if !life.resources.has(slot, incarnation) {
+            // Its init may not be known to be over.
+            self.step(generation, cx, |resources, rules, steps| {
+                resources.failed(slot, incarnation, text, rules, steps);
+            });
+            return self.settle(cx);
+        }
+        let health_is_up = life.resources.is_up(cx.plan.health());
+        let stage = Stage::Resource(cx.plan.name(slot));
+        self.error(stage, FailureKind::Other, text, cx);
+        if health_is_up && carries_health(cx.plan, slot) {
+            // The health provider's failing, or that of what it was built on, is the whole connection's.
             self.end(generation, TeardownReason::Down, cx);
         } else {
-            let counted = self.step(generation, cx, |resources, rules, steps| {
-                resources.failed(slot, incarnation, text, rules, steps)
+            self.step(generation, cx, |resources, rules, steps| {
+                resources.failed(slot, incarnation, text, rules, steps);
             });
-            if counted == Some(true) {
-                self.error(
-                    Stage::Resource(cx.plan.name(slot)),
-                    FailureKind::Other,
-                    text,
-                    cx,
-                );
-            }
         }
         self.settle(cx);
     }
@@ -327,7 +339,7 @@ impl Cluster {
         cx: &mut Cx<'_>,
     ) {
         self.step(generation, cx, |resources, rules, steps| {
-            resources.ended(slots, rules, steps)
+            resources.ended(slots, rules, steps);
         });
         self.settle(cx);
     }
@@ -344,16 +356,15 @@ impl Cluster {
         });
         if let Some(Some(slot)) = whole {
             cx.out.push(Action::CountRebuild { slot });
-            let published = self
-                .published
-                .as_ref()
-                .is_some_and(|life| life.generation == generation);
-            if !published {
-                self.step(generation, cx, |resources, rules, steps| {
-                    resources.redo(slot, rules, steps)
-                });
-            } else if self.building.is_none() {
-                self.open(Because::Rebuild, cx);
+            match &mut self.published {
+                Some(life) if life.generation == generation => {
+                    life.replace = Some(Because::Rebuild);
+                }
+                _ => {
+                    self.step(generation, cx, |resources, rules, steps| {
+                        resources.redo(slot, rules, steps);
+                    });
+                }
             }
         }
         self.settle(cx);
@@ -370,7 +381,7 @@ impl Cluster {
         self.next_build = None;
         for generation in self.lives() {
             self.step(generation, cx, |resources, rules, steps| {
-                resources.retry_now(None, rules, steps)
+                resources.retry_now(rules, steps);
             });
         }
         self.settle(cx);
@@ -380,7 +391,7 @@ impl Cluster {
     pub(crate) fn reconsider(&mut self, slot: usize, cx: &mut Cx<'_>) {
         for generation in self.lives() {
             self.step(generation, cx, |resources, rules, steps| {
-                resources.retry_now(Some(slot), rules, steps)
+                resources.reconsider(slot, rules, steps);
             });
         }
         self.settle(cx);
@@ -389,11 +400,11 @@ impl Cluster {
     /// Make a new connection: beside the living one, if there is one.
     pub(crate) fn reconnect(&mut self, cx: &mut Cx<'_>) {
         self.next_build = None;
-        if let Some(building) = &self.building {
-            self.end(building.generation, TeardownReason::Replaced, cx);
-        }
-        if self.published.is_some() && self.may_dial().is_some() {
-            self.open(Because::Asked, cx);
+        if self.may_dial().is_some() {
+            self.end_building(TeardownReason::Replaced, cx);
+            if let Some(life) = &mut self.published {
+                life.replace = Some(Because::Asked);
+            }
         }
         self.settle(cx);
     }
@@ -411,7 +422,7 @@ impl Cluster {
 
     /// Whether it is gone, so that readers must not see it.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(self.removal, Removal::Gone)
+        self.removal.is_gone()
     }
 
     /// When [`timer`](Self::timer) is to be called.
@@ -423,7 +434,7 @@ impl Cluster {
             Removal::Lingers { until, .. } => Some(*until),
             _ => None,
         };
-        let build = self.next_build.filter(|_| self.wants_build());
+        let build = self.next_build.filter(|_| self.wanted().is_some());
         retries
             .chain(probes)
             .chain(linger)
@@ -438,10 +449,7 @@ impl Cluster {
         {
             match then.take() {
                 None => self.remove(cx),
-                Some(claim) => {
-                    self.removal = Removal::No;
-                    self.take_claim(claim, cx);
-                }
+                Some(claim) => self.take_claim(claim, cx),
             }
         }
         if self
@@ -464,15 +472,20 @@ impl Cluster {
             .and_then(|life| life.resources.deadline());
         if due.is_some_and(|due| due <= cx.now) {
             self.step(generation, cx, |resources, rules, steps| {
-                resources.begin(rules, steps)
+                resources.begin(rules, steps);
             });
         }
     }
 
     /// Compares what is with what is wanted. Every input ends here.
     fn settle(&mut self, cx: &mut Cx<'_>) {
-        if self.wants_build() && self.next_build.is_none_or(|at| at <= cx.now) {
-            self.open(Because::First, cx);
+        if let Some(building) = self.building.as_ref().filter(|life| life.is_down()) {
+            self.end(building.generation, TeardownReason::Down, cx);
+        }
+        if self.next_build.is_none_or(|at| at <= cx.now)
+            && let Some((because, access)) = self.wanted()
+        {
+            self.open(because, access, cx);
         }
         if self
             .building
@@ -484,8 +497,20 @@ impl Cluster {
         self.notice(cx);
     }
 
-    fn wants_build(&self) -> bool {
-        self.published.is_none() && self.building.is_none() && self.may_dial().is_some()
+    /// Why a connection is wanted that is not there, and to what.
+    fn wanted(&self) -> Option<(Because, ClusterAccess)> {
+        if self.building.is_some() {
+            return None;
+        }
+        let access = self.may_dial()?;
+        let because = match &self.published {
+            None => Because::First,
+            Some(life) if life.access.change_to(access) == AccessChange::Endpoint => {
+                Because::Access
+            }
+            Some(life) => life.replace?,
+        };
+        Some((because, access.clone()))
     }
 
     /// The access to dial with, if dialling is allowed at all.
@@ -498,10 +523,7 @@ impl Cluster {
     }
 
     /// Begins a connection.
-    fn open(&mut self, because: Because, cx: &mut Cx<'_>) {
-        let Some(access) = self.may_dial().cloned() else {
-            return;
-        };
+    fn open(&mut self, because: Because, access: ClusterAccess, cx: &mut Cx<'_>) {
         *cx.generations += 1;
         let generation = Generation(*cx.generations);
         let vitals = Arc::new(Vitals::new(cx.clock));
@@ -525,9 +547,10 @@ impl Cluster {
             begun: cx.now,
             waited: false,
             published: None,
+            replace: None,
         });
         self.step(generation, cx, |resources, rules, steps| {
-            resources.begin(rules, steps)
+            resources.begin(rules, steps);
         });
     }
 
@@ -539,8 +562,9 @@ impl Cluster {
         let Some(published) = &self.published else {
             return true;
         };
-        let waits = (0..cx.plan.len())
-            .any(|slot| published.resources.is_up(slot) && !building.resources.tried(slot));
+        let waits = (0..cx.plan.len()).any(|slot| {
+            published.resources.is_up(slot) && !building.resources.tried(cx.plan, slot)
+        });
         !waits || building.waited
     }
 
@@ -559,12 +583,10 @@ impl Cluster {
         life.published = Some(cx.now);
         let (generation, replaces) = (life.generation, self.published.is_some());
         if let Some(old) = self.published.replace(life) {
-            self.retire(old, TeardownReason::Replaced, cx);
+            self.retire(&old, TeardownReason::Replaced, cx);
             cx.out.push(Action::Swapped { generation });
         }
-        self.was_down = false;
-        self.attempts = 0;
-        self.first_failure = None;
+        self.forget_attempts();
         self.last_success = Some(cx.now);
         cx.tell(Changes::CONNECTED);
         cx.out.push(Action::Log(if replaces {
@@ -575,14 +597,23 @@ impl Cluster {
         self.tell_verdict(cx);
     }
 
+    /// What led here counts no more.
+    fn forget_attempts(&mut self) {
+        self.was_down = false;
+        self.attempts = 0;
+        self.first_failure = None;
+        self.next_build = None;
+    }
+
     /// Ends a connection, published or not.
     fn end(&mut self, generation: Generation, reason: TeardownReason, cx: &mut Cx<'_>) {
         let is = |life: &mut Life| life.generation == generation;
         if let Some(life) = self.building.take_if(is) {
             if reason == TeardownReason::Down {
+                self.attempt_failed(true, cx);
                 self.schedule_build(cx);
             }
-            self.retire(life, reason, cx);
+            self.retire(&life, reason, cx);
         } else if let Some(life) = self.published.take_if(is) {
             let lived = life
                 .published
@@ -591,11 +622,13 @@ impl Cluster {
                 self.backoff.reset();
             }
             if reason == TeardownReason::Down {
+                // Also where the health provider failed before its verdict: the brake counts it.
+                cx.out.push(Action::Verdict(Verdict::Down));
                 self.was_down = true;
                 self.schedule_build(cx);
                 cx.out.push(Action::Log(Log::Down));
             }
-            self.retire(life, reason, cx);
+            self.retire(&life, reason, cx);
             cx.tell(Changes::DISCONNECTED);
             self.tell_verdict(cx);
         }
@@ -619,7 +652,7 @@ impl Cluster {
         }
     }
 
-    fn retire(&mut self, life: Life, reason: TeardownReason, cx: &mut Cx<'_>) {
+    fn retire(&mut self, life: &Life, reason: TeardownReason, cx: &mut Cx<'_>) {
         let signs = life.vitals.read();
         self.last_success = self.last_success.max(signs.any);
         self.last_probe = self.last_probe.max(signs.probe);
@@ -649,8 +682,13 @@ impl Cluster {
             .into_iter()
             .find(|life| life.generation == generation)?;
         let mut steps = Vec::new();
+        let before = life.resources.shown();
         let result = step(&mut life.resources, &mut cx.rules(), &mut steps);
+        life.watch(cx);
         cx.out.push(Action::Publish);
+        if life.resources.shown() != before {
+            cx.tell(Changes::STATE);
+        }
         cx.out.extend(
             steps
                 .into_iter()

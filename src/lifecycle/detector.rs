@@ -120,6 +120,11 @@ impl Detector {
         self.advance(now, options, out);
     }
 
+    /// Whether the result of this probe still counts.
+    pub(crate) fn awaits(&self, number: u64) -> bool {
+        self.rounds.iter().any(|round| round.has(number))
+    }
+
     /// A probe's result; one that is no more asked for is ignored.
     pub(crate) fn probed(
         &mut self,

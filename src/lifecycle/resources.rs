@@ -13,44 +13,20 @@ use crate::{
     resource::Then,
 };
 
+mod refresh;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+use refresh::Refresh;
+use slot::{Slot, SlotPhase};
+
 #[derive(Debug)]
 pub(crate) struct Resources {
     slots: Vec<Slot>,
-    /// Number of the newest access, and of the one that a refresh under way is about.
+    /// Number of the newest access.
     access: u64,
-    refreshing: Option<u64>,
-}
-
-#[derive(Debug)]
-struct Slot {
-    phase: SlotPhase,
-    backoff: Backoff,
-    /// Inits begun so far.
-    incarnation: u32,
-    up_since: Option<Instant>,
-    message: Option<Arc<str>>,
-    /// Refusals of the credential in a row: they have a schedule of their own.
-    unauthorized: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SlotPhase {
-    Waiting,
-    Retry {
-        at: Instant,
-    },
-    NeedsAccess,
-    Running {
-        access: u64,
-    },
-    /// Its init succeeded on an access that is no more the newest: it is asked whether it takes the newest.
-    Refreshing,
-    Up,
-    NotApplicable,
-    /// Its teardown runs; then it is tried at this time.
-    Ending {
-        then: Instant,
-    },
+    refresh: Option<Refresh>,
 }
 
 /// What the shell must do for the resources of a connection.
@@ -63,8 +39,8 @@ pub(crate) enum Step {
     },
     /// Cancel the inits and tear down the values of these slots, in the reverse of the order in which they came up.
     TakeDown { slots: BTreeSet<usize> },
-    /// Ask these, in order, whether they take the newest access.
-    Refresh { slots: Vec<usize>, access: u64 },
+    /// Ask these, in order, whether they take the newest access, up to the first that does not.
+    Refresh { slots: Vec<usize> },
 }
 
 /// How an init ended.
@@ -98,14 +74,17 @@ impl Resources {
             phase: SlotPhase::Waiting,
             backoff: Backoff::default(),
             incarnation: 0,
+            access: 0,
             up_since: None,
+            excused: false,
             message: None,
+            bad: None,
             unauthorized: 0,
         };
         Self {
             slots: (0..plan.len()).map(slot).collect(),
             access: 0,
-            refreshing: None,
+            refresh: None,
         }
     }
 
@@ -115,16 +94,45 @@ impl Resources {
             .all(|(slot, planned)| !planned.essential || self.settled(slot))
     }
 
+    /// An essential resource is missing. One that was not applicable counts as essential once it is up.
+    pub(crate) fn degraded(&self, plan: &Plan) -> bool {
+        plan.slots().any(|(slot, planned)| {
+            planned.essential && !self.settled(slot) && !self.slots[slot].excused
+        })
+    }
+
     /// Readers may have it.
     pub(crate) fn is_up(&self, slot: usize) -> bool {
         self.slots[slot].phase == SlotPhase::Up
     }
 
-    /// Up, not applicable, or failed at least once: there is no more reason to wait for it.
-    pub(crate) fn tried(&self, slot: usize) -> bool {
+    /// There is a value of this incarnation.
+    pub(crate) fn has(&self, slot: usize, incarnation: u32) -> bool {
+        let Slot {
+            phase,
+            incarnation: newest,
+            ..
+        } = &self.slots[slot];
+        *newest == incarnation && matches!(phase, SlotPhase::Up | SlotPhase::Refreshing)
+    }
+
+    /// What the state shows of each slot.
+    pub(crate) fn shown(&self) -> Vec<(ResourcePhase, u32)> {
+        let slots = 0..self.slots.len();
+        slots
+            .map(|slot| (self.phase(slot), self.failures(slot)))
+            .collect()
+    }
+
+    /// Up, not applicable, or failed at least once, itself or something that it requires: there is no more reason to wait for it.
+    pub(crate) fn tried(&self, plan: &Plan, slot: usize) -> bool {
+        let requires = |base: usize| plan.slot(base).dependents.contains(&slot);
+        let failed = |base: usize| {
+            let Slot { backoff, phase, .. } = &self.slots[base];
+            !self.settled(base) && (backoff.failures() > 0 || *phase == SlotPhase::NeedsAccess)
+        };
         self.settled(slot)
-            || self.slots[slot].backoff.failures() > 0
-            || self.slots[slot].phase == SlotPhase::NeedsAccess
+            || (0..self.slots.len()).any(|base| failed(base) && (base == slot || requires(base)))
     }
 
     fn settled(&self, slot: usize) -> bool {
@@ -191,17 +199,21 @@ impl Resources {
                 .find(|need| self.is_not_applicable(**need))
             {
                 let message = format!("{} is not applicable", rules.plan.name(*none));
-                self.slots[slot].phase = SlotPhase::NotApplicable;
+                self.slots[slot].not_applicable();
                 self.slots[slot].message = Some(message.into());
                 continue;
             }
             let may = planned.requires.iter().all(|need| self.is_up(*need))
-                && planned.wants.iter().all(|want| self.tried(*want));
+                && planned
+                    .wants
+                    .iter()
+                    .all(|want| self.tried(rules.plan, *want));
             if may {
-                let access = self.access;
                 let this = &mut self.slots[slot];
                 this.incarnation += 1;
-                this.phase = SlotPhase::Running { access };
+                this.access = self.access;
+                this.bad = None;
+                this.phase = SlotPhase::Running { again: false };
                 out.push(Step::Init {
                     slot,
                     incarnation: this.incarnation,
@@ -222,40 +234,45 @@ impl Resources {
         rules: &mut Rules<'_>,
         out: &mut Vec<Step>,
     ) -> bool {
-        let newest = self.access;
+        let behind = self.is_behind(slot, rules.plan);
         let this = &mut self.slots[slot];
-        let SlotPhase::Running { access } = this.phase else {
+        let SlotPhase::Running { again } = this.phase else {
             return false;
         };
         if this.incarnation != incarnation {
             return false;
         }
         match outcome {
-            Outcome::Up if rules.plan.slot(slot).access && access != newest => {
+            Outcome::Up if behind => {
                 this.phase = SlotPhase::Refreshing;
                 self.refresh(rules.plan, out);
             }
             Outcome::Up => this.up(rules.now),
             Outcome::Failed(failure) => {
                 this.message = Some(Arc::clone(&failure.text));
-                this.phase = match failure.then {
-                    // What was said of an older access is asked again of the newest.
-                    Then::NotApplicable | Then::NeedsAccess if access != newest => {
-                        SlotPhase::Retry { at: rules.now }
+                match failure.then {
+                    Then::NotApplicable if !carries_health(rules.plan, slot) => {
+                        this.not_applicable();
                     }
-                    Then::NotApplicable => SlotPhase::NotApplicable,
-                    Then::NeedsAccess => SlotPhase::NeedsAccess,
-                    Then::Retry => SlotPhase::Retry {
-                        at: this.next_attempt(&failure, rules),
-                    },
-                };
+                    Then::NeedsAccess => this.phase = SlotPhase::NeedsAccess,
+                    Then::Retry | Then::NotApplicable => {
+                        let at = this.next_attempt(&failure, rules);
+                        this.phase = SlotPhase::Retry { at };
+                    }
+                }
+                if again {
+                    this.phase = SlotPhase::Retry { at: rules.now };
+                }
             }
+        }
+        if let Some(text) = self.slots[slot].bad.take() {
+            self.failed(slot, incarnation, &text, rules, out);
         }
         self.begin(rules, out);
         true
     }
 
-    /// A value that was up has gone bad: it is torn down with what was built on it, and made again. Says whether it still counted.
+    /// A value has gone bad: it is torn down with what was built on it, and made again.
     pub(crate) fn failed(
         &mut self,
         slot: usize,
@@ -263,23 +280,17 @@ impl Resources {
         text: &Arc<str>,
         rules: &mut Rules<'_>,
         out: &mut Vec<Step>,
-    ) -> bool {
+    ) {
         let this = &mut self.slots[slot];
-        if this.incarnation != incarnation
-            || !matches!(this.phase, SlotPhase::Up | SlotPhase::Refreshing)
-        {
-            return false;
+        if this.incarnation == incarnation && matches!(this.phase, SlotPhase::Running { .. }) {
+            this.bad = Some(Arc::clone(text));
+        } else if self.has(slot, incarnation) {
+            let this = &mut self.slots[slot];
+            this.forget_failures(rules);
+            this.message = Some(Arc::clone(text));
+            let wait = this.backoff.failed(rules.retry, rules.rng, None);
+            self.take_down(slot, rules.now + wait, rules, out);
         }
-        let lived = this
-            .up_since
-            .map(|since| rules.now.saturating_duration_since(since));
-        if lived.is_some_and(|lived| lived >= rules.retry.forget_after) {
-            this.backoff.reset();
-        }
-        this.message = Some(Arc::clone(text));
-        let wait = this.backoff.failed(rules.retry, rules.rng, None);
-        self.take_down(slot, rules.now + wait, rules, out);
-        true
     }
 
     /// Makes a slot anew that cannot take the newest access, while readers do not have it yet.
@@ -287,6 +298,8 @@ impl Resources {
         if self.is_up(slot) {
             self.take_down(slot, rules.now, rules, out);
         }
+        // Those after it were not asked.
+        self.refresh(rules.plan, out);
     }
 
     /// Takes a slot down with what was built on it; the slot itself is tried again at `then`.
@@ -294,11 +307,16 @@ impl Resources {
         let mut slots = BTreeSet::from([slot]);
         for dependent in &rules.plan.slot(slot).dependents {
             match self.slots[*dependent].phase {
-                SlotPhase::Up | SlotPhase::Refreshing | SlotPhase::Running { .. } => {
+                // One that is not applicable has no value; it may have tasks.
+                SlotPhase::Up
+                | SlotPhase::Refreshing
+                | SlotPhase::Running { .. }
+                | SlotPhase::NotApplicable => {
                     slots.insert(*dependent);
+                    self.slots[*dependent].forget_failures(rules);
                     self.slots[*dependent].phase = SlotPhase::Ending { then: rules.now };
                 }
-                SlotPhase::NotApplicable | SlotPhase::Retry { .. } | SlotPhase::NeedsAccess => {
+                SlotPhase::Retry { .. } | SlotPhase::NeedsAccess => {
                     self.slots[*dependent].phase = SlotPhase::Waiting;
                 }
                 SlotPhase::Waiting | SlotPhase::Ending { .. } => {}
@@ -328,92 +346,28 @@ impl Resources {
         self.access += 1;
         for slot in &mut self.slots {
             slot.unauthorized = 0;
-            match slot.phase {
-                SlotPhase::NeedsAccess | SlotPhase::NotApplicable | SlotPhase::Retry { .. } => {
-                    slot.phase = SlotPhase::Waiting;
-                }
-                _ => {}
-            }
+            slot.hint(rules.now);
+            slot.ask_again();
         }
         self.refresh(rules.plan, out);
         self.begin(rules, out);
     }
 
-    /// One refresh at a time: two could end in the wrong order.
-    fn refresh(&mut self, plan: &Plan, out: &mut Vec<Step>) {
-        if self.refreshing.is_some() {
-            return;
-        }
-        let reads = |slot: &usize| {
-            plan.slot(*slot).access
-                && matches!(
-                    self.slots[*slot].phase,
-                    SlotPhase::Up | SlotPhase::Refreshing
-                )
-        };
-        let slots: Vec<usize> = (0..self.slots.len()).filter(reads).collect();
-        if !slots.is_empty() {
-            self.refreshing = Some(self.access);
-            out.push(Step::Refresh {
-                slots,
-                access: self.access,
-            });
-        }
-    }
-
-    /// A refresh ended; `rebuild` is the first slot that cannot take the access, if there is one. Returns it if the whole connection must
-    /// be made anew for it; one that readers do not have yet is only initialised again.
-    pub(crate) fn refreshed(
-        &mut self,
-        rebuild: Option<usize>,
-        rules: &Rules<'_>,
-        out: &mut Vec<Step>,
-    ) -> Option<usize> {
-        let done = self.refreshing.take();
-        if let Some(slot) = rebuild {
-            if self.slots[slot].phase == SlotPhase::Refreshing {
-                self.take_down(slot, rules.now, rules, out);
-            } else if self.is_up(slot) {
-                return Some(slot);
-            }
-        }
-        let waiting: Vec<usize> = (0..self.slots.len())
-            .filter(|slot| self.slots[*slot].phase == SlotPhase::Refreshing)
-            .collect();
-        if done != Some(self.access) || (rebuild.is_some() && !waiting.is_empty()) {
-            self.refresh(rules.plan, out);
-        } else {
-            for slot in waiting {
-                self.slots[slot].up(rules.now);
-            }
+    /// Tries at once what failed.
+    pub(crate) fn retry_now(&mut self, rules: &Rules<'_>, out: &mut Vec<Step>) {
+        for slot in &mut self.slots {
+            slot.hint(rules.now);
         }
         self.begin(rules, out);
-        None
     }
 
-    /// Tries at once what failed, and asks again what was not applicable if `slot` names it.
-    pub(crate) fn retry_now(
-        &mut self,
-        slot: Option<usize>,
-        rules: &Rules<'_>,
-        out: &mut Vec<Step>,
-    ) {
-        for (index, this) in self.slots.iter_mut().enumerate() {
-            match this.phase {
-                SlotPhase::NotApplicable if slot == Some(index) => this.phase = SlotPhase::Waiting,
-                SlotPhase::Retry { .. } | SlotPhase::NeedsAccess
-                    if slot.is_none() || slot == Some(index) =>
-                {
-                    this.phase = SlotPhase::Waiting;
-                }
-                _ => {}
-            }
-        }
-        if let Some(slot) = slot {
+    /// Tries a slot at once if it failed, and asks it again, with what requires it, if it was not applicable.
+    pub(crate) fn reconsider(&mut self, slot: usize, rules: &Rules<'_>, out: &mut Vec<Step>) {
+        self.slots[slot].hint(rules.now);
+        if self.is_not_applicable(slot) {
+            self.slots[slot].ask_again();
             for dependent in &rules.plan.slot(slot).dependents {
-                if self.is_not_applicable(*dependent) {
-                    self.slots[*dependent].phase = SlotPhase::Waiting;
-                }
+                self.slots[*dependent].ask_again();
             }
         }
         self.begin(rules, out);
@@ -424,25 +378,7 @@ impl Resources {
     }
 }
 
-impl Slot {
-    fn up(&mut self, now: Instant) {
-        self.phase = SlotPhase::Up;
-        self.up_since = Some(now);
-        self.message = None;
-        self.unauthorized = 0;
-    }
-
-    fn next_attempt(&mut self, failure: &Failure, rules: &mut Rules<'_>) -> Instant {
-        let wait = self
-            .backoff
-            .failed(rules.retry, rules.rng, failure.retry_after);
-        if failure.kind != FailureKind::Unauthorized {
-            self.unauthorized = 0;
-            return rules.now + wait;
-        }
-        let schedule = &rules.health.unauthorized_retries;
-        let wait = schedule[self.unauthorized.min(schedule.len() - 1)];
-        self.unauthorized += 1;
-        rules.now + wait
-    }
+/// The health provider is never not applicable, and so neither is what it requires.
+pub(crate) fn carries_health(plan: &Plan, slot: usize) -> bool {
+    slot == plan.health() || plan.slot(slot).dependents.contains(&plan.health())
 }

@@ -66,6 +66,7 @@ pub(crate) fn ensure() -> Result<Assets> {
         kube_apiserver,
         &version_flags()?,
     )?;
+    remove_partials(assets.folder())?;
     Ok(assets)
 }
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn key(name: impl ToString) -> ClusterKey {
+fn key(name: impl ToString + Copy) -> ClusterKey {
     ClusterKey::named(&name.to_string())
 }
 
@@ -41,8 +41,8 @@ fn one_cluster_with_many_waiting_dials_starves_nobody() {
 fn one_turn_in_four_goes_to_those_that_failed() {
     let mut queue = queue(1_000, 1, 1);
     for n in 0..9 {
-        queue.ask(&key(format!("new{n}")), 0);
-        queue.ask(&key(format!("failed{n}")), 1 + n);
+        queue.ask(&key(&*format!("new{n}")), 0);
+        queue.ask(&key(&*format!("failed{n}")), 1 + n);
     }
     let served = served(&mut queue, Duration::ZERO);
     let failed: Vec<_> = (0..18).filter(|n| served[*n].starts_with('f')).collect();
@@ -119,7 +119,7 @@ proptest! {
         let mut queue = queue(per_second, silent, handshakes);
         let (mut now, mut all) = (Duration::ZERO, Vec::<Ticket>::new());
         let (mut granted, mut passed_over) = (0_u128, 0);
-        let (mut order, mut newest) = (HashMap::new(), HashMap::new());
+        let (mut order, mut newest) = (BTreeMap::new(), BTreeMap::new());
         for step in steps {
             match step {
                 Step::Ask(name, failures) => all.push(queue.ask(&key(name), failures)),

@@ -1,6 +1,6 @@
 //! What a source's word does to a cluster: the three kinds of change of access, removal with its lingering, gates and refusals.
 
-use super::{Action, Because, Claim, Cluster, Cx, Removal};
+use super::{Action, Because, Claim, Cluster, Cx, Life, Removal};
 use crate::{
     AccessChange, Changes, ClusterAccess, Generation, Identity, SourcedAccess, TeardownReason,
     options::GatePolicy,
@@ -16,10 +16,7 @@ impl Cluster {
             Some(claim) if claim.source > self.claim.source && !self.is_gone() => {
                 self.linger(Some(claim), cx);
             }
-            Some(claim) => {
-                self.removal = Removal::No;
-                self.take_claim(claim, cx);
-            }
+            Some(claim) => self.take_claim(claim, cx),
         }
         self.settle(cx);
     }
@@ -48,12 +45,19 @@ impl Cluster {
 
     /// Takes a claim that counts now.
     pub(super) fn take_claim(&mut self, claim: Claim, cx: &mut Cx<'_>) {
-        if !self.is_same(&claim) {
+        if std::mem::replace(&mut self.removal, Removal::No).is_gone() {
+            // Its last connections are still on their way out; for everybody else it is named for the first time.
+            self.identity += 1;
+            cx.tell(Changes::KNOWN);
+        } else if !self.is_same(&claim) {
             // Kind 3: another cluster has the name. Nothing of the old is served from now on.
             self.end_all(TeardownReason::Replaced, cx);
+            self.identity += 1;
             self.forget(cx);
             cx.tell(Changes::REPLACED);
         }
+        let was_ready =
+            self.claim.owned && matches!(self.claim.upsert.access, SourcedAccess::Ready(_));
         self.claim = claim;
         cx.out.push(Action::Publish);
         cx.tell(Changes::STATE);
@@ -61,7 +65,13 @@ impl Cluster {
             return self.close(cx);
         }
         match self.claim.upsert.access.clone() {
-            SourcedAccess::Ready(access) => self.take_access(access, cx),
+            SourcedAccess::Ready(access) => {
+                if !was_ready {
+                    // It was mended, or let in: nothing that happened before puts it off.
+                    self.next_build = None;
+                }
+                self.take_access(&access, cx);
+            }
             SourcedAccess::Refused(_) => self.end_building(TeardownReason::Replaced, cx),
             SourcedAccess::Gated(_) => match cx.options.source.gate {
                 GatePolicy::Keep => self.end_building(TeardownReason::Removed, cx),
@@ -84,86 +94,74 @@ impl Cluster {
 
     /// Nothing that was known of the identity is known any more.
     fn forget(&mut self, cx: &mut Cx<'_>) {
-        self.identity += 1;
         self.access = None;
         self.backoff.reset();
-        self.next_build = None;
-        self.was_down = false;
-        self.attempts = 0;
-        self.first_failure = None;
+        self.forget_attempts();
+        self.seen = None;
         self.last_success = None;
         self.last_probe = None;
         self.last_error = None;
         cx.out.push(Action::NewIdentity);
     }
 
-    /// It may not be connected any more, though it is still named.
+    /// It may not be connected any more, though it is still named. That is nobody's outage.
     fn close(&mut self, cx: &mut Cx<'_>) {
         let had = self.published.is_some();
         self.end_all(TeardownReason::Removed, cx);
+        self.forget_attempts();
         if had {
             cx.tell(Changes::REMOVED);
         }
     }
 
-    fn end_building(&mut self, reason: TeardownReason, cx: &mut Cx<'_>) {
+    pub(super) fn end_building(&mut self, reason: TeardownReason, cx: &mut Cx<'_>) {
         if let Some(building) = &self.building {
             self.end(building.generation, reason, cx);
         }
     }
 
-    /// The access as it is now, classified against each living connection's own.
-    fn take_access(&mut self, access: ClusterAccess, cx: &mut Cx<'_>) {
-        if self.access.as_ref() == Some(&access) {
+    /// The access as it is now, classified against each living connection's own. What has to be made beside the published connection
+    /// then is for [`settle`](Self::settle) to see.
+    fn take_access(&mut self, access: &ClusterAccess, cx: &mut Cx<'_>) {
+        if self.access.as_ref() == Some(access) {
             return;
         }
         self.access = Some(access.clone());
         cx.tell(Changes::ACCESS);
         // New access is tried at once, whatever waited.
         self.next_build = None;
-        let of_published = self
-            .published
-            .as_ref()
-            .map(|life| life.access.change_to(&access));
-        let (of_building, because) = match &self.building {
-            Some(life) => (life.access.change_to(&access), life.because),
-            None => (AccessChange::None, Because::First),
-        };
-        let published_can = matches!(
-            of_published,
-            Some(AccessChange::None | AccessChange::Credential)
-        );
+        let change = |life: &Life| life.access.change_to(access);
         // A replacement that was for an endpoint is not needed when the published connection can have the access.
-        if of_building == AccessChange::Endpoint || (published_can && because == Because::Access) {
+        let published = self.published.as_ref().map(change);
+        let needed = published.is_none_or(|change| change == AccessChange::Endpoint);
+        let is_wrong = |life: &Life| {
+            change(life) == AccessChange::Endpoint || (!needed && life.because == Because::Access)
+        };
+        if self.building.as_ref().is_some_and(is_wrong) {
             self.end_building(TeardownReason::Replaced, cx);
         }
-        let lives = self.published.iter().chain(&self.building);
-        let in_place =
-            lives.filter(|life| life.access.change_to(&access) == AccessChange::Credential);
-        for generation in in_place.map(|life| life.generation).collect::<Vec<_>>() {
-            self.take_credential(generation, &access, cx);
-        }
-        if of_published == Some(AccessChange::Endpoint) && self.building.is_none() {
-            self.open(Because::Access, cx);
+        for generation in self.lives() {
+            if self.life(generation).map(change) == Some(AccessChange::Credential) {
+                self.take_credential(generation, access, cx);
+            }
         }
     }
 
     /// Kind 1: a credential is taken in place.
     fn take_credential(&mut self, generation: Generation, access: &ClusterAccess, cx: &mut Cx<'_>) {
-        for life in self.published.iter_mut().chain(&mut self.building) {
-            if life.generation == generation {
-                life.access = access.clone();
-                if let Some(detector) = &mut life.detector {
-                    detector.new_access(cx.now);
-                }
-            }
+        let lives = self.published.iter_mut().chain(&mut self.building);
+        for life in lives.filter(|life| life.generation == generation) {
+            life.access = access.clone();
         }
         cx.out.push(Action::SetAccess {
             generation,
             access: access.clone(),
         });
+        self.detect(generation, cx, |detector, now, _| {
+            detector.new_access(now.at);
+        });
         self.step(generation, cx, |resources, rules, steps| {
-            resources.new_access(rules, steps)
+            resources.new_access(rules, steps);
         });
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Action, Cluster, Cx, Log};
+use super::{Action, Cluster, Cx, Life, Log};
 use crate::{
     Changes, FailureKind, Generation, Stage, TeardownReason, Verdict,
     lifecycle::detector::{Detector, Order, ProbeResult},
@@ -13,25 +13,33 @@ use crate::{
 };
 
 /// What a detector is called with besides its input.
-struct Now<'a> {
-    at: Instant,
+pub(super) struct Now<'a> {
+    pub(super) at: Instant,
     signs: Signs,
     options: &'a HealthOptions,
 }
 
-impl Cluster {
-    /// The health provider is up: its init included the first good answer.
-    pub(super) fn health_up(&mut self, generation: Generation, cx: &mut Cx<'_>) {
-        let lives = self.published.iter_mut().chain(&mut self.building);
-        if let Some(life) = lives.into_iter().find(|life| life.generation == generation)
-            && life.resources.is_up(cx.plan.health())
-            && life.detector.is_none()
-        {
-            life.vitals.answered(cx.now);
-            life.detector = Some(Detector::new(cx.now));
+impl Life {
+    /// There is a detector for as long as the health provider is up: its init included the first good answer.
+    pub(super) fn watch(&mut self, cx: &Cx<'_>) {
+        match (&self.detector, self.resources.is_up(cx.plan.health())) {
+            (None, true) => {
+                self.vitals.answered(cx.now);
+                self.detector = Some(Detector::new(cx.now));
+            }
+            (Some(_), false) => self.detector = None,
+            _ => {}
         }
     }
 
+    pub(super) fn is_down(&self) -> bool {
+        self.detector
+            .as_ref()
+            .is_some_and(|detector| detector.verdict() == Verdict::Down)
+    }
+}
+
+impl Cluster {
     /// A probe's result. It counts only for the connection and the access that it was sent with.
     pub(crate) fn probed(
         &mut self,
@@ -40,13 +48,17 @@ impl Cluster {
         result: ProbeResult,
         cx: &mut Cx<'_>,
     ) {
-        if let ProbeResult::Failed { kind, text } = &result
-            && *kind != FailureKind::Busy
-            && self
-                .life(generation)
-                .is_some_and(|life| life.detector.is_some())
-        {
-            self.error(Stage::Probe, *kind, text, cx);
+        let life = self.life(generation);
+        let counts = life.and_then(|life| Some((life, life.detector.as_ref()?)));
+        match (
+            &result,
+            counts.filter(|(_, detector)| detector.awaits(number)),
+        ) {
+            (ProbeResult::Alive { .. }, Some((life, _))) => life.vitals.answered(cx.now),
+            (ProbeResult::Failed { kind, text }, Some(_)) if *kind != FailureKind::Busy => {
+                self.error(Stage::Probe, *kind, text, cx);
+            }
+            _ => {}
         }
         self.detect(generation, cx, |detector, now, orders| {
             detector.probed(now.at, number, result, now.signs, now.options, orders);
@@ -64,7 +76,7 @@ impl Cluster {
     pub(crate) fn stalled(&mut self, time: Duration, cx: &mut Cx<'_>) {
         for generation in self.lives() {
             self.detect(generation, cx, |detector, now, _| {
-                detector.stalled(now.at, time)
+                detector.stalled(now.at, time);
             });
         }
         self.settle(cx);
@@ -88,7 +100,7 @@ impl Cluster {
 
     /// The brake does not withhold it: the connection goes.
     pub(crate) fn fall(&mut self, cx: &mut Cx<'_>) {
-        if let Some(published) = &self.published {
+        if let Some(published) = self.published.as_ref().filter(|_| self.wants_down()) {
             self.end(published.generation, TeardownReason::Down, cx);
         }
         self.settle(cx);
@@ -96,16 +108,16 @@ impl Cluster {
 
     /// The brake withholds it.
     pub(crate) fn hold(&mut self, cx: &mut Cx<'_>) {
-        if let Some(published) = &mut self.published
-            && !published.held
-        {
-            published.held = true;
+        let wants_down = self.wants_down();
+        if let Some(published) = self.published.as_mut().filter(|_| wants_down) {
             if let Some(detector) = &mut published.detector {
                 detector.held(cx.now, &cx.options.health);
             }
-            cx.out.push(Action::Log(Log::Held));
-            cx.out.push(Action::Publish);
-            cx.tell(Changes::STATE);
+            if !std::mem::replace(&mut published.held, true) {
+                cx.out.push(Action::Log(Log::Held));
+                cx.out.push(Action::Publish);
+                cx.tell(Changes::STATE);
+            }
         }
         self.settle(cx);
     }
@@ -122,23 +134,22 @@ impl Cluster {
         cx.out.push(Action::Verdict(self.published_verdict()));
     }
 
-    /// When an outage that goes on began to count: the last success, or, where there never was one, the first failed attempt.
+    /// When an outage that goes on began to count: the last success, or, where there never was one, the first failed attempt. There is
+    /// none of a cluster that is not to be connected.
     pub(crate) fn outage(&self) -> Option<Instant> {
         match &self.published {
             Some(life) => {
                 let failing = matches!(self.published_verdict(), Verdict::Suspect | Verdict::Down);
-                if failing {
-                    self.last_success.max(life.vitals.read().any)
-                } else {
-                    None
-                }
+                let success = || self.last_success.max(life.vitals.read().any);
+                failing.then(success).flatten()
             }
             None if self.was_down => self.last_success.or(self.first_failure),
             None => self.first_failure,
         }
     }
 
-    fn detect(
+    /// Hands an input to the detector of a connection.
+    pub(super) fn detect(
         &mut self,
         generation: Generation,
         cx: &mut Cx<'_>,
@@ -151,14 +162,11 @@ impl Cluster {
         let Some(detector) = &mut life.detector else {
             return;
         };
-        let told = |detector: &Detector| {
-            (
-                detector.verdict(),
-                detector.failures(),
-                detector.not_ready().cloned(),
-            )
+        let known = |detector: &Detector| {
+            let not_ready = detector.not_ready().cloned();
+            (detector.verdict(), detector.failures(), not_ready)
         };
-        let before = told(detector);
+        let before = known(detector);
         let now = Now {
             at: cx.now,
             signs: life.vitals.read(),
@@ -166,10 +174,8 @@ impl Cluster {
         };
         let mut orders = Vec::new();
         input(detector, &now, &mut orders);
-        let after = told(detector);
-        if after.0 == Verdict::Healthy {
-            life.held = false;
-        }
+        let after = known(detector);
+        life.held &= after.0 == Verdict::Down;
         for order in orders {
             cx.out.push(match order {
                 Order::Probe { number, route } => Action::Probe {
@@ -187,18 +193,10 @@ impl Cluster {
             return;
         }
         cx.out.push(Action::Publish);
-        let published = self
-            .published
-            .as_ref()
-            .is_some_and(|life| life.generation == generation);
-        if published && before.0 != after.0 {
+        let published = self.published.as_ref();
+        if before.0 != after.0 && published.is_some_and(|life| life.generation == generation) {
             self.tell_verdict(cx);
             cx.tell(Changes::STATE);
-        } else if !published && after.0 == Verdict::Down {
-            if self.published.is_none() {
-                self.first_failure.get_or_insert(cx.now);
-            }
-            self.end(generation, TeardownReason::Down, cx);
         }
     }
 }

@@ -74,7 +74,7 @@ impl Cluster {
     /// Notices that what readers see of the phase changed.
     pub(super) fn notice(&mut self, cx: &mut Cx<'_>) {
         if let Some(life) = &mut self.published {
-            life.degraded = !life.resources.complete(cx.plan);
+            life.degraded = life.resources.degraded(cx.plan);
         }
         let phase = self.phase();
         if self.seen != Some(phase) {
@@ -161,7 +161,7 @@ impl Cluster {
                 .slots()
                 .filter_map(|(slot, _)| life.resources.next_try(slot))
                 .min(),
-            None => self.next_build.filter(|_| self.wants_build()),
+            None => self.next_build.filter(|_| self.wanted().is_some()),
         }
     }
 }
