@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, OnceLock, PoisonError, atomic::Ordering},
 };
 
 use tokio::time::Instant;
@@ -11,9 +11,9 @@ use super::{HookKind, Running, hooks};
 use crate::{
     ClusterAccess, ClusterKey, Generation, TeardownReason,
     connection::Connection,
-    context::{Attempt, InitContext, Paused},
+    context::{Attempt, InitContext},
     hook,
-    latch::Latch,
+    latch::{Latch, Moment, Moments},
     lifecycle::{
         cluster::{Action, Log},
         resources::Step,
@@ -64,11 +64,11 @@ impl Line {
         self.abandon.set();
         self.connection.mark_retired(|_| true);
         for attempt in self.connection.running() {
-            attempt.stop.set();
+            attempt.moments.set(Moment::Stop);
         }
         while let Some(up) = self.connection.pop(|_| true) {
-            up.attempt.scope.ending.set();
-            up.attempt.scope.killed.set();
+            up.attempt.moments.set(Moment::Ending);
+            up.attempt.moments.set(Moment::Killed);
             let who = shared.plan.name(up.slot());
             let _ = hook::call(&shared.counters, who, || drop(up));
         }
@@ -202,6 +202,7 @@ impl Running {
             old.map(|line| Arc::clone(&line.connection)),
         );
         let connection = Arc::new(connection);
+        record.lines.reserve_exact(1);
         record.lines.push(Line {
             connection,
             tail: None,
@@ -262,13 +263,12 @@ impl Running {
             slot,
             attempt,
             life: Arc::new(life),
-            scope: Arc::default(),
+            tasks: OnceLock::new(),
             built_on: needs
                 .filter_map(|need| Some(connection.value(*need)?.value))
                 .collect(),
-            paused: Paused::default(),
-            stop: Latch::default(),
-            done: Latch::default(),
+            paused: OnceLock::new(),
+            moments: Moments::default(),
             connection: Arc::clone(&connection),
         };
         let cx = InitContext(Arc::new(attempt));
