@@ -66,8 +66,16 @@ pub fn per_call(times: usize, turn: impl FnOnce()) -> f64 {
 
 /// What this thread has used.
 fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::try_from(time).expect("it counts from zero")
+    read(ClockId::ThreadCPUTime)
+}
+
+/// What all threads of this process have used.
+pub fn cpu_time_of_all() -> Duration {
+    read(ClockId::ProcessCPUTime)
+}
+
+fn read(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).expect("it counts from zero")
 }
 
 pub fn nanoseconds(time: Duration) -> f64 {
