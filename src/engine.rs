@@ -16,7 +16,6 @@ use crate::{
     connection::IdentityState,
     hook,
     inbox::{Command, Letters},
-    latch::Latch,
     lifecycle::{
         brake::{Brake, BrakeChange},
         claims::{Claims, Word},
@@ -137,8 +136,16 @@ struct Running {
     generations: u64,
     tasks: TaskTracker,
     awake: Instant,
-    /// When a shutdown that was asked for ends, whatever is left.
-    shutdown: Option<Instant>,
+    ending: Option<Ending>,
+}
+
+/// A shutdown under way.
+#[derive(Clone, Copy)]
+struct Ending {
+    /// Most of the time is for teardowns; what is left when it has passed is abandoned.
+    abandon_at: Option<Instant>,
+    /// Then it ends, also if a hook blocks its thread and cannot be cancelled.
+    end_at: Instant,
 }
 
 /// A cluster, and what the shell keeps of it.
@@ -175,7 +182,7 @@ impl Running {
             generations: 0,
             tasks,
             awake: now,
-            shutdown: None,
+            ending: None,
             shared,
         }
     }
@@ -208,10 +215,7 @@ impl Running {
             self.run_deadlines(now);
             self.judge(now);
             self.notice_start();
-            if self
-                .shutdown
-                .is_some_and(|end| end <= now || self.clusters.is_empty())
-            {
+            if self.has_ended(now) {
                 break;
             }
         }
@@ -223,7 +227,10 @@ impl Running {
         let tick = self.awake + TICK;
         let first = self.deadlines.first().map(|(at, _)| *at);
         let brake = self.brake.deadline(&self.shared.options.brake);
-        [first, brake, self.claims.deadline(), self.shutdown]
+        let end = self
+            .ending
+            .map(|ending| ending.abandon_at.unwrap_or(ending.end_at));
+        [first, brake, end, self.claims.deadline()]
             .into_iter()
             .flatten()
             .fold(tick, Instant::min)
@@ -298,7 +305,7 @@ impl Running {
         if self.clusters.contains_key(key) {
             return self.with(key, now, |cluster, cx| cluster.claim(claim, cx));
         }
-        let Some(claim) = claim.filter(|_| self.shutdown.is_none()) else {
+        let Some(claim) = claim.filter(|_| self.ending.is_none()) else {
             return;
         };
         let mut actions = Vec::new();
@@ -350,7 +357,7 @@ impl Running {
                     self.rearm(&key, now);
                 }
             }
-            Command::Shutdown if self.shutdown.is_none() => self.shut_down(now),
+            Command::Shutdown if self.ending.is_none() => self.shut_down(now),
             Command::Shutdown => {}
         }
     }
@@ -501,20 +508,29 @@ impl Running {
 
     fn shut_down(&mut self, now: Instant) {
         let limit = self.shared.options.end.shutdown;
-        self.shutdown = Some(now + limit);
+        self.ending = Some(Ending {
+            abandon_at: Some(now + limit.mul_f32(0.9)),
+            end_at: now + limit,
+        });
         self.shared.registry.set_status(EngineStatus::ShuttingDown);
         for key in self.keys() {
             self.with(&key, now, Cluster::shutdown);
         }
-        // Hooks are cancelled before the end, so that the values left are dropped in order, and the report is whole.
-        let lines = self.clusters.values().flat_map(|record| &record.lines);
-        let abandon: Vec<Arc<Latch>> = lines.map(|line| Arc::clone(&line.abandon)).collect();
-        self.tasks.spawn(async move {
-            tokio::time::sleep_until(now + limit.mul_f32(0.9)).await;
-            for line in abandon {
-                line.set();
+    }
+
+    /// Whether a shutdown is over, or has taken as long as it may.
+    fn has_ended(&mut self, now: Instant) -> bool {
+        let Some(ending) = &mut self.ending else {
+            return false;
+        };
+        if ending.abandon_at.is_some_and(|at| at <= now) {
+            // Before the end, so that the values left are dropped in order, and the report is whole.
+            ending.abandon_at = None;
+            for line in self.clusters.values().flat_map(|record| &record.lines) {
+                line.abandon.set();
             }
-        });
+        }
+        ending.end_at <= now || self.clusters.is_empty()
     }
 
     /// Drops on another task what may hold something of a user's.

@@ -1,6 +1,6 @@
 //! The provider of clients, which is the health check as well: both speak over the same connection, so one verdict holds for both.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use clustercache::{
@@ -30,7 +30,7 @@ use crate::{
 #[must_use]
 pub struct KubeClient {
     user_agent: String,
-    deadlines: Deadlines,
+    deadlines: Arc<Deadlines>,
 }
 
 impl KubeClient {
@@ -38,7 +38,7 @@ impl KubeClient {
     pub fn new() -> Self {
         Self {
             user_agent: concat!("clustercache/", env!("CARGO_PKG_VERSION")).into(),
-            deadlines: Deadlines::default(),
+            deadlines: Arc::default(),
         }
     }
 
@@ -50,7 +50,7 @@ impl KubeClient {
 
     /// Other deadlines.
     pub fn deadlines(mut self, deadlines: Deadlines) -> Self {
-        self.deadlines = deadlines;
+        self.deadlines = Arc::new(deadlines);
         self
     }
 }
@@ -80,7 +80,7 @@ impl ClusterResource for KubeClient {
             tls,
             probe,
             ..
-        } = self.deadlines;
+        } = *self.deadlines;
         resolve + connect + tls * 3 + probe
     }
 
@@ -95,8 +95,9 @@ impl ClusterResource for KubeClient {
             )
         })?;
         let hooks = Hooks::of(cx);
-        let transport = Transport::new(cx.access()?, hooks, self.deadlines.clone(), user_agent)
-            .map_err(InitError::needs_access)?;
+        let transport =
+            Transport::new(cx.access()?, hooks, Arc::clone(&self.deadlines), user_agent)
+                .map_err(InitError::needs_access)?;
         // Waiting for a permit to dial is in here: the deadline of the first answer begins after it.
         transport
             .connected()

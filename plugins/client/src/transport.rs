@@ -68,7 +68,7 @@ struct Identity {
 pub(crate) struct Shared {
     target: Target,
     hooks: Hooks,
-    deadlines: Deadlines,
+    deadlines: Arc<Deadlines>,
     user_agent: HeaderValue,
     /// No new calls; watches end.
     closing: CancellationToken,
@@ -84,7 +84,7 @@ impl Transport {
     pub(crate) fn new(
         access: ClusterAccess,
         hooks: Hooks,
-        deadlines: Deadlines,
+        deadlines: Arc<Deadlines>,
         user_agent: HeaderValue,
     ) -> Result<Self, AccessProblem> {
         let tls = Tls::new(&access)?;

@@ -193,3 +193,16 @@ async fn a_removed_cluster_leaves_no_connection() {
     rig.source.remove(&rig.key);
     rig.cluster.connections_closed().await;
 }
+
+#[test]
+fn whoever_asks_for_a_client_need_not_be_on_a_runtime() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let rig = runtime.block_on(async {
+        let rig = Rig::start("thread");
+        rig.connected().await;
+        rig
+    });
+    let client = rig.cache.client(&rig.key).unwrap();
+    let version = runtime.block_on(client.apiserver_version());
+    version.unwrap();
+}

@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     pin::{Pin, pin},
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -22,20 +22,23 @@ use super::{
 };
 use crate::Deadlines;
 
+/// A connection on which TLS is up. Boxed: it is two kilobytes, and every future on its way would hold it in line, several times.
+pub(crate) type Secure = Box<TlsStream<Silent>>;
+
 /// Dials until TLS is up. The permit is held until the stream has spoken HTTP, so it comes back with it.
 pub(crate) async fn dial(
     target: &Target,
     tls: &Tls,
     mut permit: Box<dyn Permit>,
     deadlines: &Deadlines,
-) -> Result<(TlsStream<Silent>, Box<dyn Permit>), TransportError> {
+) -> Result<(Secure, Box<dyn Permit>), TransportError> {
     let tcp = tokio::select! {
         biased;
         tcp = reach(target, deadlines) => tcp?,
         () = permit.evicted() => return Err(TransportError::Evicted),
     };
     let connector = TlsConnector::from(Arc::clone(&tls.config));
-    let mut connect = connector.connect(tls.name.clone(), Silent::new(tcp));
+    let mut connect = Box::new(connector.connect(tls.name.clone(), Silent::new(tcp)));
     // Until the server says something, the dial can be given up for another cluster's.
     let silence = within(Wait::Tls, deadlines.tls, first_byte(&mut connect, &*permit));
     if let Some(stream) = silence.await?? {
@@ -46,8 +49,8 @@ pub(crate) async fn dial(
     if let Some(silent) = connect.get_mut() {
         silent.let_through();
     }
-    let stream = within(Wait::Tls, deadlines.tls, connect).await?;
-    Ok((stream.map_err(TransportError::from_tls)?, permit))
+    let stream = within(Wait::Tls, deadlines.tls, boxed(&mut connect)).await??;
+    Ok((stream, permit))
 }
 
 /// A deadline that says what it was for.
@@ -102,11 +105,11 @@ async fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, TransportError> 
 async fn first_byte(
     connect: &mut Connect<Silent>,
     permit: &dyn Permit,
-) -> Result<Option<TlsStream<Silent>>, TransportError> {
+) -> Result<Option<Secure>, TransportError> {
     let mut evicted = pin!(permit.evicted());
     poll_fn(|cx| {
-        if let Poll::Ready(done) = Pin::new(&mut *connect).poll(cx) {
-            return Poll::Ready(done.map(Some).map_err(TransportError::from_tls));
+        if let Poll::Ready(done) = poll_boxed(connect, cx) {
+            return Poll::Ready(done.map(Some));
         }
         if connect.get_ref().is_some_and(Silent::is_waiting) {
             return Poll::Ready(Ok(None));
@@ -117,4 +120,16 @@ async fn first_byte(
             .map(|()| Err(TransportError::Evicted))
     })
     .await
+}
+
+async fn boxed(connect: &mut Connect<Silent>) -> Result<Secure, TransportError> {
+    poll_fn(|cx| poll_boxed(connect, cx)).await
+}
+
+fn poll_boxed(
+    connect: &mut Connect<Silent>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Secure, TransportError>> {
+    let done = Pin::new(connect).poll(cx);
+    done.map_ok(Box::new).map_err(TransportError::from_tls)
 }

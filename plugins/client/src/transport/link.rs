@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::{dial::Secure, error::TransportError, tasks::Tasks};
 use http::{Request, Response};
 use hyper::{
     body::Incoming,
@@ -10,9 +11,6 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
-use tokio_rustls::client::TlsStream;
-
-use super::{error::TransportError, silent::Silent, tasks::Tasks};
 
 /// The most that a head may take, in bytes.
 const HEAD: u32 = 32 << 10;
@@ -40,7 +38,7 @@ pub(crate) enum Sent {
 impl Link {
     /// Begins HTTP on `stream`, as the server chose by ALPN. `ended` runs when an HTTP/1.1 connection is over.
     pub(crate) async fn begin(
-        stream: TlsStream<Silent>,
+        stream: Secure,
         tasks: &Tasks,
         ended: impl FnOnce() + Send + 'static,
     ) -> Result<Self, TransportError> {

@@ -146,7 +146,13 @@ pub(super) fn transport(
     let mut deadlines = Deadlines::default();
     change(&mut deadlines);
     let hooks = Hooks { gate, signs };
-    Transport::new(access, hooks, deadlines, HeaderValue::from_static("test")).unwrap()
+    Transport::new(
+        access,
+        hooks,
+        Arc::new(deadlines),
+        HeaderValue::from_static("test"),
+    )
+    .unwrap()
 }
 
 pub(super) fn access(fake: &FakeAccess) -> ClusterAccess {
