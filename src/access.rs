@@ -112,6 +112,8 @@ pub enum AccessChange {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     url: Uri,
+    /// The URL as it prints: every state of the cluster shows it.
+    text: Arc<str>,
     server_name: Option<String>,
 }
 
@@ -119,6 +121,10 @@ impl Endpoint {
     /// Scheme, host, port and path prefix; without user info and query.
     pub fn url(&self) -> &Uri {
         &self.url
+    }
+
+    pub(crate) fn text(&self) -> &Arc<str> {
+        &self.text
     }
 
     /// The name that the server's certificate must have, where it is not the host's (`tls-server-name` of a kubeconfig).
@@ -129,7 +135,7 @@ impl Endpoint {
     /// A fingerprint of the whole endpoint.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of([
-            self.url.to_string().as_bytes(),
+            self.text.as_bytes(),
             self.server_name().unwrap_or_default().as_bytes(),
         ])
     }
@@ -411,6 +417,7 @@ impl AccessBuilder {
             fingerprint,
         };
         let endpoint = Endpoint {
+            text: url.to_string().into(),
             url,
             server_name: self.server_name,
         };

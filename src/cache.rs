@@ -235,18 +235,43 @@ impl Cluster {
 
     /// As [`ClusterCache::get`].
     pub fn get<R: ClusterResource>(&self) -> Result<Resource<R>, GetError> {
+        let found = self
+            .find::<R>()
+            .and_then(|(snapshot, slot)| snapshot.values.get(slot));
+        match found {
+            Some(resource) => Ok(resource),
+            None => self.get_or_why(),
+        }
+    }
+
+    #[cold]
+    fn get_or_why<R: ClusterResource>(&self) -> Result<Resource<R>, GetError> {
         self.load()?.get(&self.shared.plan)
+    }
+
+    #[inline]
+    fn find<R: ClusterResource>(&self) -> Option<(Guard<Arc<Snapshot>>, usize)> {
+        let Shared { registry, plan, .. } = &*self.shared;
+        if registry.status() != EngineStatus::Running {
+            return None;
+        }
+        let slot = plan.index_of(TypeId::of::<R>())?;
+        let snapshot = self.entry.load();
+        (snapshot.identity == self.identity).then_some((snapshot, slot))
     }
 
     /// As [`get`](Self::get), without taking a reference that outlives the borrow: for the shortest of reads. Do not keep it, nor hold it
     /// across an await: it delays the end of the whole snapshot.
     pub fn borrow<R: ClusterResource>(&self) -> Result<Borrowed<R>, GetError> {
+        let resource = PhantomData;
+        if let Some((snapshot, slot)) = self.find::<R>()
+            && snapshot.values.has(slot)
+        {
+            return Ok(Borrowed { snapshot, resource });
+        }
         let snapshot = self.load()?;
         snapshot.borrow::<R>(&self.shared.plan)?;
-        Ok(Borrowed {
-            snapshot,
-            resource: PhantomData,
-        })
+        Ok(Borrowed { snapshot, resource })
     }
 
     /// One moment of the cluster: everything read from it is of one generation.

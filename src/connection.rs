@@ -2,7 +2,7 @@
 
 use std::{
     any::{Any, TypeId},
-    collections::HashMap,
+    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
@@ -13,10 +13,9 @@ use std::{
 
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
-use tokio_util::task::TaskTracker;
 
 use crate::{
-    ClusterAccess, ClusterKey, Generation, context::Attempt, latch::Latch, resource::Value,
+    ClusterAccess, ClusterKey, Generation, context::Attempt, latch::Moment, resource::Value,
     shared::Shared, vitals::Vitals,
 };
 
@@ -53,16 +52,6 @@ impl Up {
     }
 }
 
-/// The tasks of one resource.
-#[derive(Default)]
-pub(crate) struct Scope {
-    /// The resource's teardown begins: its tasks should end by themselves.
-    pub(crate) ending: Latch,
-    /// Its teardown is over: they are dropped.
-    pub(crate) killed: Latch,
-    pub(crate) tasks: TaskTracker,
-}
-
 impl Connection {
     pub(crate) fn new(
         shared: Arc<Shared>,
@@ -73,6 +62,7 @@ impl Connection {
         vitals: Arc<Vitals>,
         predecessor: Option<Arc<Connection>>,
     ) -> Self {
+        let slots = shared.plan.len();
         Self {
             vitals,
             key,
@@ -83,7 +73,7 @@ impl Connection {
             failures: AtomicU32::new(0),
             predecessor: Mutex::new(predecessor),
             running: Mutex::default(),
-            up: Mutex::default(),
+            up: Mutex::new(Vec::with_capacity(slots)),
             tearing_down: Mutex::default(),
         }
     }
@@ -120,8 +110,11 @@ impl Connection {
         }
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.retain(|other| !Arc::ptr_eq(other, attempt));
+        if running.is_empty() {
+            *running = Vec::new();
+        }
         drop(running);
-        attempt.done.set();
+        attempt.moments.set(Moment::Done);
     }
 
     /// The inits that run.
@@ -211,8 +204,8 @@ impl Connection {
 /// What lives as long as a cluster's identity is known, and the warm state that one connection leaves to the next.
 #[derive(Default)]
 pub(crate) struct IdentityState {
-    states: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
-    warm: Mutex<HashMap<TypeId, Kept>>,
+    states: Mutex<BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    warm: Mutex<BTreeMap<TypeId, Kept>>,
 }
 
 struct Kept {

@@ -1,15 +1,20 @@
 //! What a provider's hooks are handed.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 use crate::{
     ClusterAccess, ClusterKey, ClusterResource, DialPermit, Generation, InitError, Resource,
-    connection::{Connection, Scope},
+    connection::Connection,
     hook,
     inbox::Signal,
-    latch::Latch,
+    latch::{Moment, Moments},
     resource::{Life, Value},
 };
 
@@ -23,14 +28,13 @@ pub(crate) struct Attempt {
     pub(crate) slot: usize,
     pub(crate) attempt: u32,
     pub(crate) life: Arc<Life>,
-    pub(crate) scope: Arc<Scope>,
+    /// What the provider spawned, if anything.
+    pub(crate) tasks: OnceLock<TaskTracker>,
     /// The values of what was declared: those it is built on.
-    pub(crate) built_on: Vec<Value>,
-    pub(crate) paused: Paused,
-    /// Cancels the init.
-    pub(crate) stop: Latch,
-    /// The init is over, whatever came of it.
-    pub(crate) done: Latch,
+    pub(crate) built_on: Box<[Value]>,
+    /// Made when it first waits for a permit.
+    pub(crate) paused: OnceLock<Box<Paused>>,
+    pub(crate) moments: Moments,
 }
 
 /// A declared need was read as something else than what was declared.
@@ -116,10 +120,10 @@ impl InitContext {
     /// dropped when that is over. A panic is counted, and makes the resource [fail](Self::failed).
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let cx = self.clone();
-        let tracker = self.0.scope.tasks.clone();
+        let tracker = self.0.tasks.get_or_init(TaskTracker::new);
         tracker.spawn(async move {
             let counters = &cx.0.connection.shared.counters;
-            let killed = cx.0.scope.killed.wait();
+            let killed = cx.0.moments.wait(Moment::Killed);
             if let hook::Ended::Panicked(panic) =
                 hook::run_task(counters, cx.provider(), Box::pin(task), killed).await
             {
@@ -130,7 +134,7 @@ impl InitContext {
 
     /// Returns when the teardown of this resource begins.
     pub async fn ending(&self) {
-        self.0.scope.ending.wait().await;
+        self.0.moments.wait(Moment::Ending).await;
     }
 
     /// The value of this init has gone bad: it is torn down, with what requires it, and made again; while `init` runs, when that has made
@@ -155,7 +159,7 @@ impl InitContext {
     pub async fn dial(&self) -> DialPermit {
         let Self(attempt) = self;
         let Connection { shared, key, .. } = &*attempt.connection;
-        let _paused = attempt.paused.pause();
+        let _paused = attempt.paused.get_or_init(Box::default).pause();
         let permit = shared
             .dials
             .permit(key, attempt.connection.failures())
@@ -311,17 +315,23 @@ impl Paused {
         Resume(self)
     }
 
+    /// How long it paused so far, and whether it does now.
+    fn so_far(&self) -> (Duration, bool) {
+        let time = self.lock();
+        let now = time.since.map_or(Duration::ZERO, |since| since.elapsed());
+        (time.total + now, time.running > 0)
+    }
+}
+
+impl Attempt {
     /// Returns when `timeout` has passed beside all pauses. Looks again after each pause, and while one lasts.
     pub(crate) async fn timeout(&self, timeout: Duration) {
         let begun = Instant::now();
         loop {
-            let (paused, running) = {
-                let time = self.lock();
-                (
-                    time.total + time.since.map_or(Duration::ZERO, |since| since.elapsed()),
-                    time.running > 0,
-                )
-            };
+            let (paused, running) = self
+                .paused
+                .get()
+                .map_or((Duration::ZERO, false), |paused| paused.so_far());
             let left = (timeout + paused).saturating_sub(begun.elapsed());
             match (left.is_zero(), running) {
                 (true, false) => return,

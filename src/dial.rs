@@ -90,7 +90,11 @@ impl DialPermit {
             self.received = true;
             self.pool.step(|state| state.queue.received(self.ticket));
         }
-        let _paused = self.attempt.as_ref().map(|attempt| attempt.paused.pause());
+        let paused = self
+            .attempt
+            .as_ref()
+            .map(|attempt| attempt.paused.get_or_init(Box::default));
+        let _paused = paused.map(|paused| paused.pause());
         self.wakes.handshake.wait().await;
     }
 

@@ -121,7 +121,8 @@ impl Drop for Engine {
 /// The engine while it runs.
 struct Running {
     shared: Arc<Shared>,
-    clusters: HashMap<ClusterKey, Record>,
+    /// Boxed: a table of them would be half empty, and moves each at every input.
+    clusters: HashMap<ClusterKey, Box<Record>>,
     claims: Claims,
     brake: Brake,
     sources: sources::Sources,
@@ -317,7 +318,7 @@ impl Running {
             deadline: None,
             outage: None,
         };
-        self.clusters.insert(key.clone(), record);
+        self.clusters.insert(key.clone(), Box::new(record));
         self.apply(key, actions, now);
     }
 

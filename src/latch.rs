@@ -1,6 +1,6 @@
 //! An event that happens once: set by one, awaited by any, at the cost of a few words.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use tokio::sync::Notify;
 
@@ -31,6 +31,49 @@ impl Latch {
     }
 }
 
+/// The latches of one init and of what it made, at the cost of one: there are five such of every cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Moments {
+    passed: AtomicU8,
+    waiters: Notify,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// The init is cancelled.
+    Stop = 1,
+    /// The init is over, whatever came of it.
+    Done = 2,
+    /// The resource's teardown begins: its tasks should end by themselves.
+    Ending = 4,
+    /// Its teardown is over: they are dropped.
+    Killed = 8,
+}
+
+impl Moments {
+    pub(crate) fn set(&self, moment: Moment) {
+        self.passed.fetch_or(moment as u8, Ordering::Release);
+        self.waiters.notify_waiters();
+    }
+
+    pub(crate) fn is_set(&self, moment: Moment) -> bool {
+        self.passed.load(Ordering::Acquire) & moment as u8 != 0
+    }
+
+    pub(crate) async fn wait(&self, moment: Moment) {
+        loop {
+            let waiter = self.waiters.notified();
+            tokio::pin!(waiter);
+            // Registered before the flag is read: a `set` between the two wakes us. So does one of another moment.
+            waiter.as_mut().enable();
+            if self.is_set(moment) {
+                return;
+            }
+            waiter.await;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,5 +84,18 @@ mod tests {
         let (a, b, ()) = tokio::join!(latch.wait(), latch.wait(), async { latch.set() });
         assert_eq!((a, b), ((), ()));
         latch.wait().await;
+    }
+
+    #[tokio::test]
+    async fn a_moment_wakes_those_who_wait_for_it_and_no_others() {
+        let moments = Moments::default();
+        let done = moments.wait(Moment::Done);
+        tokio::pin!(done);
+        moments.set(Moment::Stop);
+        let ((), early) = tokio::join!(moments.wait(Moment::Stop), async {
+            futures_util::poll!(done.as_mut()).is_ready()
+        });
+        assert!(!early);
+        let ((), ()) = tokio::join!(done, async { moments.set(Moment::Done) });
     }
 }

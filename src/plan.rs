@@ -1,7 +1,7 @@
 //! Pure: the order in which resources come up, and every mistake in what was registered (reported all at once, each with its path).
 //! Keeps "what it requires is up before" and "essential requiring optional is a build error"; rule 6's reverse order starts here.
 
-use std::{any::TypeId, collections::HashMap};
+use std::any::TypeId;
 
 use crate::Requires;
 
@@ -25,7 +25,8 @@ pub(crate) struct Spec {
 pub(crate) struct Plan {
     slots: Vec<Slot>,
     health: usize,
-    by_type: HashMap<TypeId, usize>,
+    /// The types of the slots: few, and looked through by every read, which is faster than hashing.
+    types: Vec<TypeId>,
 }
 
 /// A provider's place in the plan; its index there is what `slot: usize` means everywhere.
@@ -150,11 +151,13 @@ impl Plan {
         });
         let mut slots: Vec<_> = slots.collect();
         add_dependents(&mut slots);
-        let by_type = graph.by_type.iter();
         Self {
-            slots,
             health: place[health],
-            by_type: by_type.map(|(&id, &spec)| (id, place[spec])).collect(),
+            types: slots
+                .iter()
+                .map(|slot| graph.specs[slot.spec].type_id)
+                .collect(),
+            slots,
         }
     }
 
@@ -179,8 +182,9 @@ impl Plan {
         self.health
     }
 
+    #[inline]
     pub(crate) fn index_of(&self, type_id: TypeId) -> Option<usize> {
-        self.by_type.get(&type_id).copied()
+        self.types.iter().position(|known| *known == type_id)
     }
 }
 

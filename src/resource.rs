@@ -183,6 +183,7 @@ impl<R: ClusterResource> Resource<R> {
         self.0
     }
 
+    #[inline]
     pub(crate) fn from_erased(value: &Value) -> Option<Self> {
         let value: Arc<dyn Any + Send + Sync> = Arc::clone(value);
         value.downcast::<Live<R>>().ok().map(Self)

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, OnceLock, atomic::Ordering},
 };
 
 use tokio::time::Instant;
@@ -11,9 +11,9 @@ use super::{HookKind, Running, hooks};
 use crate::{
     ClusterAccess, ClusterKey, Generation, TeardownReason,
     connection::{Connection, NoValue},
-    context::{Attempt, InitContext, Paused},
+    context::{Attempt, InitContext},
     hook,
-    latch::Latch,
+    latch::{Latch, Moment, Moments},
     lifecycle::{
         cluster::{Action, Log},
         resources::Step,
@@ -40,10 +40,10 @@ impl Line {
         let key = &self.connection.key;
         for attempt in self.connection.running() {
             // One that was to be cancelled before, and did not notice, was named then.
-            if !attempt.stop.is_set() {
+            if !attempt.moments.is_set(Moment::Stop) {
                 shared.abandoned(key, attempt.slot, HookKind::Init);
             }
-            attempt.stop.set();
+            attempt.moments.set(Moment::Stop);
         }
         if let Some(slot) = self.connection.tearing_down() {
             shared.abandoned(key, slot, HookKind::Teardown);
@@ -53,8 +53,8 @@ impl Line {
             if !up.value.is::<NoValue>() {
                 shared.abandoned(key, slot, HookKind::Teardown);
             }
-            up.attempt.scope.ending.set();
-            up.attempt.scope.killed.set();
+            up.attempt.moments.set(Moment::Ending);
+            up.attempt.moments.set(Moment::Killed);
             let _ = hook::call(&shared.counters, shared.plan.name(slot), || drop(up));
         }
     }
@@ -187,6 +187,7 @@ impl Running {
             old.map(|line| Arc::clone(&line.connection)),
         );
         let connection = Arc::new(connection);
+        record.lines.reserve_exact(1);
         record.lines.push(Line {
             connection,
             tail: None,
@@ -247,13 +248,12 @@ impl Running {
             slot,
             attempt,
             life: Arc::new(life),
-            scope: Arc::default(),
+            tasks: OnceLock::new(),
             built_on: needs
                 .filter_map(|need| Some(connection.value(*need)?.value))
                 .collect(),
-            paused: Paused::default(),
-            stop: Latch::default(),
-            done: Latch::default(),
+            paused: OnceLock::new(),
+            moments: Moments::default(),
             connection: Arc::clone(&connection),
         };
         let cx = InitContext(Arc::new(attempt));

@@ -13,10 +13,10 @@ use super::{HookKind, News, Report};
 use crate::{
     Answer, CheckContext, EngineStatus, FailureKind, Refresh, Route, TeardownContext,
     TeardownReason,
-    connection::{Connection, NoValue, Scope, Up},
-    context::InitContext,
+    connection::{Connection, NoValue, Up},
+    context::{Attempt, InitContext},
     hook::{self, Ended},
-    latch::Latch,
+    latch::{Latch, Moment},
     lifecycle::{
         detector::ProbeResult,
         resources::{Failure, Outcome},
@@ -49,13 +49,13 @@ pub(super) async fn init(cx: InitContext) {
     let who = shared.plan.name(attempt.slot);
     let stop = async {
         tokio::select! {
-            () = attempt.stop.wait() => {}
-            () = attempt.paused.timeout(registered.init_timeout) => {}
+            () = attempt.moments.wait(Moment::Stop) => {}
+            () = attempt.timeout(registered.init_timeout) => {}
         }
     };
     // What an earlier one left, that was not applicable.
     if let Some(before) = connection.pop_none(attempt.slot) {
-        end_tasks(&before.scope, Duration::ZERO).await;
+        end_tasks(&before, Duration::ZERO).await;
     }
     let hook = Box::pin(async {
         registered
@@ -102,7 +102,7 @@ pub(super) async fn init(cx: InitContext) {
     };
     if let Some(failure) = &failure {
         if !none(failure) {
-            end_tasks(&attempt.scope, Duration::ZERO).await;
+            end_tasks(&attempt, Duration::ZERO).await;
         }
         tracing::debug!(cluster = %connection.key, resource = who, error = %failure.text, "init failed");
     }
@@ -123,12 +123,15 @@ pub(super) async fn init(cx: InitContext) {
 }
 
 /// Ends the tasks that a resource spawned: first politely, for as long as `grace`.
-async fn end_tasks(scope: &Scope, grace: Duration) {
-    scope.ending.set();
-    scope.tasks.close();
-    let _ = tokio::time::timeout(grace, scope.tasks.wait()).await;
-    scope.killed.set();
-    let _ = tokio::time::timeout(KILL, scope.tasks.wait()).await;
+async fn end_tasks(attempt: &Attempt, grace: Duration) {
+    for (moment, limit) in [(Moment::Ending, grace), (Moment::Killed, KILL)] {
+        attempt.moments.set(moment);
+        // One that is spawned from now on finds itself killed.
+        if let Some(tasks) = attempt.tasks.get() {
+            tasks.close();
+            let _ = tokio::time::timeout(limit, tasks.wait()).await;
+        }
+    }
 }
 
 /// Tears values down, in the reverse of the order in which they came up.
@@ -180,14 +183,14 @@ impl TakeDown {
             .filter(|attempt| self.takes(attempt.slot))
             .collect();
         for attempt in &running {
-            attempt.stop.set();
+            attempt.moments.set(Moment::Stop);
             self.left(attempt.slot, HookKind::Init);
         }
         for attempt in running {
             // Dropping a future takes no time, unless one of its polls blocks.
             let limit = self.shared().providers[attempt.slot].teardown_timeout;
             tokio::select! {
-                () = attempt.done.wait() => {}
+                () = attempt.moments.wait(Moment::Done) => {}
                 () = sleep(limit) => self.abandoned(attempt.slot),
                 () = self.abandon.wait() => self.abandoned(attempt.slot),
             }
@@ -198,9 +201,9 @@ impl TakeDown {
         let (slot, shared) = (up.slot(), self.shared());
         let who = shared.plan.name(slot);
         let Up { value, attempt } = up;
-        attempt.scope.ending.set();
+        attempt.moments.set(Moment::Ending);
         if value.is::<NoValue>() {
-            return end_tasks(&attempt.scope, Duration::ZERO).await;
+            return end_tasks(&attempt, Duration::ZERO).await;
         }
         // One that came up while its connection went was never published, and is not current either.
         attempt.life.retired.set();
@@ -228,7 +231,7 @@ impl TakeDown {
                 self.left(slot, HookKind::Teardown);
             }
         }
-        end_tasks(&attempt.scope, Duration::ZERO).await;
+        end_tasks(&attempt, Duration::ZERO).await;
         let _ = hook::call(&shared.counters, who, || drop((value, attempt)));
     }
 
@@ -289,7 +292,7 @@ async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {
     let stop = async {
         tokio::select! {
             () = sleep(limit) => {}
-            () = attempt.scope.ending.wait() => {}
+            () = attempt.moments.wait(Moment::Ending) => {}
         }
     };
     let cx = CheckContext {

@@ -1,9 +1,10 @@
 //! What readers get to see.
 
-use typemap_rev::TypeMap;
-
 use super::Running;
-use crate::{ClusterKey, ClusterState, Generation, registry::Snapshot};
+use crate::{
+    ClusterKey, ClusterState, Generation,
+    registry::{Snapshot, Values},
+};
 
 impl Running {
     /// Swaps what readers see of a cluster for what it is now.
@@ -13,7 +14,7 @@ impl Running {
         };
         let shared = &self.shared;
         let cluster = &record.cluster;
-        let mut values = TypeMap::new();
+        let mut values = Values::new(&shared.plan);
         let published = cluster.published();
         let line = published.and_then(|(generation, _)| {
             record
@@ -28,9 +29,7 @@ impl Running {
                 .filter(|(slot, _)| cluster.is_readable(*slot))
             {
                 if let Some(up) = line.connection.value(slot) {
-                    shared.providers[slot]
-                        .provider
-                        .publish(&up.value, &mut values);
+                    values.insert(slot, up.value, &*shared.providers[slot].provider);
                 }
             }
         }

@@ -158,7 +158,10 @@ impl Claims {
 
     fn change(&mut self, key: ClusterKey, change: impl FnOnce(&mut Vec<Entry>)) -> Vec<ClusterKey> {
         let before = self.get(&key);
-        let entries = self.named.entry(key.clone()).or_default();
+        let entries = self
+            .named
+            .entry(key.clone())
+            .or_insert_with(|| Vec::with_capacity(1));
         change(entries);
         if entries.is_empty() {
             self.named.remove(&key);

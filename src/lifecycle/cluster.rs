@@ -36,8 +36,8 @@ pub(crate) struct Cluster {
     identity: u64,
     /// The newest access that was ever ready, of this identity.
     access: Option<ClusterAccess>,
-    published: Option<Life>,
-    building: Option<Life>,
+    published: Option<Box<Life>>,
+    building: Option<Box<Life>>,
     /// Connections on their way out, the oldest first.
     retiring: VecDeque<Generation>,
     removal: Removal,
@@ -63,7 +63,10 @@ enum Removal {
     /// It is.
     No,
     /// Not since a moment ago: still served and probed until then, not dialled. Then what a lower source says takes over.
-    Lingers { until: Instant, then: Option<Claim> },
+    Lingers {
+        until: Instant,
+        then: Option<Box<Claim>>,
+    },
     /// It is gone; its connections are on their way out.
     Gone,
     /// The cache shuts down.
@@ -449,7 +452,7 @@ impl Cluster {
         {
             match then.take() {
                 None => self.remove(cx),
-                Some(claim) => self.take_claim(claim, cx),
+                Some(claim) => self.take_claim(*claim, cx),
             }
         }
         if self
@@ -535,7 +538,7 @@ impl Cluster {
         });
         let resources = Resources::new(cx.plan);
         self.next_build = None;
-        self.building = Some(Life {
+        self.building = Some(Box::new(Life {
             generation,
             access,
             vitals,
@@ -548,7 +551,7 @@ impl Cluster {
             waited: false,
             published: None,
             replace: None,
-        });
+        }));
         self.step(generation, cx, |resources, rules, steps| {
             resources.begin(rules, steps);
         });
@@ -607,7 +610,7 @@ impl Cluster {
 
     /// Ends a connection, published or not.
     fn end(&mut self, generation: Generation, reason: TeardownReason, cx: &mut Cx<'_>) {
-        let is = |life: &mut Life| life.generation == generation;
+        let is = |life: &mut Box<Life>| life.generation == generation;
         if let Some(life) = self.building.take_if(is) {
             if reason == TeardownReason::Down {
                 self.attempt_failed(true, cx);
@@ -701,6 +704,7 @@ impl Cluster {
         self.published
             .iter()
             .chain(&self.building)
+            .map(Box::as_ref)
             .find(|life| life.generation == generation)
     }
 

@@ -20,7 +20,7 @@ use round::{Outcome, Probe, Round};
 #[derive(Debug)]
 pub(crate) struct Detector {
     /// None: healthy.
-    outage: Option<Outage>,
+    outage: Option<Box<Outage>>,
     /// The newest sign of life.
     alive: Instant,
     /// The newest answer to an authenticated request.
@@ -242,7 +242,7 @@ impl Detector {
             Outcome::Failed | Outcome::Refused => {
                 *round.probe(number) = Probe::Failed;
                 if self.outage.is_none() {
-                    self.outage = Some(Outage::begin(now));
+                    self.outage = Some(Box::new(Outage::begin(now)));
                     self.next = now;
                 }
                 if refused {

@@ -31,7 +31,9 @@ pub(crate) trait Provider: Send + Sync {
     fn name(&self) -> &'static str;
     fn type_id(&self) -> TypeId;
     fn requires(&self) -> Requires;
-    fn mistakes(&self) -> Vec<String>;
+    fn mistakes(&self) -> Vec<String> {
+        Vec::new()
+    }
     fn init_timeout(&self) -> Duration;
     fn teardown_timeout(&self) -> Duration;
     fn init<'a>(

@@ -22,6 +22,7 @@ impl Cluster {
     }
 
     fn linger(&mut self, next: Option<Claim>, cx: &mut Cx<'_>) {
+        let next = next.map(Box::new);
         match &mut self.removal {
             Removal::No => {
                 self.end_building(TeardownReason::Removed, cx);
@@ -132,12 +133,12 @@ impl Cluster {
         self.next_build = None;
         let change = |life: &Life| life.access.change_to(access);
         // A replacement that was for an endpoint is not needed when the published connection can have the access.
-        let published = self.published.as_ref().map(change);
+        let published = self.published.as_deref().map(change);
         let needed = published.is_none_or(|change| change == AccessChange::Endpoint);
         let is_wrong = |life: &Life| {
             change(life) == AccessChange::Endpoint || (!needed && life.because == Because::Access)
         };
-        if self.building.as_ref().is_some_and(is_wrong) {
+        if self.building.as_deref().is_some_and(is_wrong) {
             self.end_building(TeardownReason::Replaced, cx);
         }
         for generation in self.lives() {

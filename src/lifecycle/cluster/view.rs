@@ -90,7 +90,7 @@ impl Cluster {
     pub(crate) fn state(&self, plan: &Plan, clock: &Clock, sources: &[Arc<str>]) -> ClusterState {
         let wall = |at: Instant| clock.wall(at);
         let upsert = &self.claim.upsert;
-        let shown = self.published.as_ref().or(self.building.as_ref());
+        let shown = self.published.as_deref().or(self.building.as_deref());
         let detector = shown.and_then(|life| life.detector.as_ref());
         ClusterState {
             key: upsert.key.clone(),
@@ -145,7 +145,7 @@ impl Cluster {
                 .as_ref()
                 .and_then(|access| access.credential().expires()),
             access: self.access.as_ref().map(|access| AccessState {
-                endpoint: access.endpoint().url().to_string().into(),
+                endpoint: Arc::clone(access.endpoint().text()),
                 ca: access.ca().fingerprint(),
                 credential: access.credential().fingerprint(),
             }),
