@@ -131,7 +131,9 @@ impl Connection {
         let taken = up.iter().filter(|up| slots(up.slot()));
         let lives: Vec<_> = taken.map(|up| Arc::clone(&up.attempt.life)).collect();
         drop(up);
-        lives.iter().for_each(|life| life.retired.set());
+        for life in lives {
+            life.retired.set();
+        }
     }
 
     /// What is up, in the order in which it came up.
@@ -279,7 +281,9 @@ impl Drop for IdentityState {
         );
         let warm = std::mem::take(self.warm.get_mut().unwrap_or_else(PoisonError::into_inner));
         states.into_values().for_each(drop_caught);
-        warm.into_values().for_each(|kept| drop_caught(kept.state));
+        for kept in warm.into_values() {
+            drop_caught(kept.state);
+        }
     }
 }
 

@@ -26,7 +26,8 @@ pub struct InitContext(pub(crate) Arc<Attempt>);
 pub(crate) struct Attempt {
     pub(crate) connection: Arc<Connection>,
     pub(crate) slot: usize,
-    pub(crate) attempt: u32,
+    /// How often it was tried in a row, from 1.
+    pub(crate) nth: u32,
     pub(crate) life: Arc<Life>,
     /// What the provider spawned, if anything.
     pub(crate) tasks: OnceLock<TaskTracker>,
@@ -75,16 +76,17 @@ impl InitContext {
 
     /// How often this was tried in a row, from 1.
     pub fn attempt(&self) -> u32 {
-        self.0.attempt
+        self.0.nth
     }
 
     /// The newest access: a new credential shows here while `init` runs. Must be declared by [`Requires::access`](crate::Requires::access).
     pub fn access(&self) -> Result<ClusterAccess, ContextError> {
-        match self.plan().slot(self.0.slot).access {
-            true => Ok(self.newest_access()),
-            false => Err(ContextError::Access {
+        if self.plan().slot(self.0.slot).access {
+            Ok(self.newest_access())
+        } else {
+            Err(ContextError::Access {
                 provider: self.provider(),
-            }),
+            })
         }
     }
 

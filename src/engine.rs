@@ -274,20 +274,20 @@ impl Running {
                 outcome,
             } => {
                 self.with(&key, now, |cluster, cx| {
-                    cluster.finished(generation, slot, incarnation, outcome, cx)
+                    cluster.finished(generation, slot, incarnation, outcome, cx);
                 });
             }
             News::Ended { slots } => self.with(&key, now, |cluster, cx| {
-                cluster.ended(generation, &slots, cx)
+                cluster.ended(generation, &slots, cx);
             }),
             News::Refreshed { rebuild } => {
                 self.with(&key, now, |cluster, cx| {
-                    cluster.refreshed(generation, rebuild, cx)
+                    cluster.refreshed(generation, rebuild, cx);
                 });
             }
             News::Probed { number, result } => {
                 self.with(&key, now, |cluster, cx| {
-                    cluster.probed(generation, number, result, cx)
+                    cluster.probed(generation, number, result, cx);
                 });
             }
         }
@@ -326,7 +326,7 @@ impl Running {
         for (generation, signals) in letters.signals {
             if signals.doubt {
                 self.with(&signals.key, now, |cluster, cx| {
-                    cluster.doubt(generation, cx)
+                    cluster.doubt(generation, cx);
                 });
             }
             for (slot, (incarnation, text)) in signals.failed {
@@ -345,7 +345,7 @@ impl Running {
             Command::RetryNow(key) => self.with(&key, now, Cluster::retry_now),
             Command::Reconnect(key) => self.with(&key, now, Cluster::reconnect),
             Command::Reconsider(key, slot) => {
-                self.with(&key, now, |cluster, cx| cluster.reconsider(slot, cx))
+                self.with(&key, now, |cluster, cx| cluster.reconsider(slot, cx));
             }
             Command::ReleaseBrake => {
                 let change = self.brake.release(now);

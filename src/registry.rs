@@ -172,18 +172,17 @@ impl Registry {
     /// The engine only.
     pub(crate) fn publish(&self, key: &ClusterKey, snapshot: Snapshot) {
         let entries = self.entries.pin();
-        match entries.get(key) {
-            Some(entry) => entry.snapshot.store(Arc::new(snapshot)),
-            None => {
-                let snapshot = ArcSwap::from_pointee(snapshot);
-                entries.insert(
-                    key.clone(),
-                    Arc::new(Entry {
-                        key: key.clone(),
-                        snapshot,
-                    }),
-                );
-            }
+        if let Some(entry) = entries.get(key) {
+            entry.snapshot.store(Arc::new(snapshot));
+        } else {
+            let snapshot = ArcSwap::from_pointee(snapshot);
+            entries.insert(
+                key.clone(),
+                Arc::new(Entry {
+                    key: key.clone(),
+                    snapshot,
+                }),
+            );
         }
     }
 

@@ -136,7 +136,8 @@ impl Running {
             Action::ReplacePooled { generation } => {
                 if let Some(line) = self.line(key, generation) {
                     let connection = Arc::clone(&line.connection);
-                    self.tasks.spawn(hooks::replace_pooled(connection));
+                    self.tasks
+                        .spawn(async move { hooks::replace_pooled(&connection) });
                 }
             }
             Action::Reread { source } => self.sources.reread(source, key),
@@ -155,7 +156,7 @@ impl Running {
             }
             Action::Verdict(verdict) => self.brake.verdict(key, verdict, now),
             Action::CountRebuild { slot } => {
-                self.shared.counters.rebuilt(self.shared.plan.name(slot))
+                self.shared.counters.rebuilt(self.shared.plan.name(slot));
             }
             Action::Log(line) => self.log(key, line),
             Action::Publish | Action::NewIdentity | Action::Open { .. } => {}
@@ -203,7 +204,7 @@ impl Running {
                 attempt,
             } => self.init(key, generation, slot, incarnation, attempt),
             Step::TakeDown { slots } => {
-                self.retire(key, generation, Some(slots), TeardownReason::Replaced)
+                self.retire(key, generation, Some(slots), TeardownReason::Replaced);
             }
             Step::Refresh { slots } => {
                 if let Some(line) = self.line(key, generation) {
@@ -238,7 +239,7 @@ impl Running {
             .store(record.cluster.attempts(), Ordering::Relaxed);
         let planned = self.shared.plan.slot(slot);
         let needs = planned.requires.iter().chain(&planned.wants);
-        let life = Life {
+        let its_life = Life {
             key: key.clone(),
             generation,
             incarnation,
@@ -246,8 +247,8 @@ impl Running {
         };
         let attempt = Attempt {
             slot,
-            attempt,
-            life: Arc::new(life),
+            nth: attempt,
+            life: Arc::new(its_life),
             tasks: OnceLock::new(),
             built_on: needs
                 .filter_map(|need| Some(connection.value(*need)?.value))
@@ -330,7 +331,7 @@ impl Running {
                 tracing::info!(cluster = %key, stage, why, "down");
             }
             Log::Held => {
-                tracing::info!(cluster = %key, "down by its health check, and held by the fleet brake")
+                tracing::info!(cluster = %key, "down by its health check, and held by the fleet brake");
             }
         }
     }

@@ -327,12 +327,12 @@ async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {
 }
 
 /// The pooled connection is not to be used any more.
-pub(super) async fn replace_pooled(connection: Arc<Connection>) {
+pub(super) fn replace_pooled(connection: &Connection) {
     let shared = &connection.shared;
     let slot = shared.plan.health();
     if let Some(up) = connection.value(slot) {
         let _ = hook::call(&shared.counters, shared.plan.name(slot), || {
-            shared.health.replace_pooled(&up.value)
+            shared.health.replace_pooled(&up.value);
         });
     }
 }

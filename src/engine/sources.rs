@@ -166,7 +166,7 @@ impl SourceTask {
         );
         for key in keys {
             let _ = hook::call(&self.shared.counters, &self.source.name, || {
-                self.source.source.reread(&key)
+                self.source.source.reread(&key);
             });
         }
     }
