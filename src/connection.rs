@@ -96,8 +96,12 @@ impl Connection {
             .push(attempt);
     }
 
-    /// An init is over; its value, if it made one, is up.
-    pub(crate) fn finished(&self, attempt: &Arc<Attempt>, value: Option<Value>) {
+    /// An init is over; its value, if it made one, is up. If nobody waited for it any more, the value comes back to be dropped.
+    pub(crate) fn finished(&self, attempt: &Arc<Attempt>, value: Option<Value>) -> Option<Value> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(index) = running.iter().position(|other| Arc::ptr_eq(other, attempt)) else {
+            return value;
+        };
         if let Some(value) = value {
             let up = Up {
                 value,
@@ -108,13 +112,20 @@ impl Connection {
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(up);
         }
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.retain(|other| !Arc::ptr_eq(other, attempt));
+        running.remove(index);
         if running.is_empty() {
             *running = Vec::new();
         }
         drop(running);
         attempt.moments.set(Moment::Done);
+        None
+    }
+
+    /// Waits for an init no longer. Says whether there was anything to wait for.
+    pub(crate) fn give_up(&self, attempt: &Arc<Attempt>) -> bool {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = running.iter().position(|other| Arc::ptr_eq(other, attempt));
+        index.map(|index| running.remove(index)).is_some()
     }
 
     /// The inits that run.

@@ -206,6 +206,36 @@ async fn shutdown_is_bounded_also_if_a_hook_blocks_its_thread() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn an_init_that_blocks_its_thread_beyond_the_end_of_its_connection_leaves_nothing() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let (release, blocked) = std::sync::mpsc::channel::<()>();
+    let (blocked, note) = (Arc::new(Mutex::new(blocked)), world.clone());
+    let blocks = Custom::<0>::new()
+        .teardown_timeout(millis(50))
+        .init(move |_| {
+            let (blocked, noted) = (Arc::clone(&blocked), Noted(note.clone(), "value".into()));
+            async move {
+                noted.0.note("it blocks".into());
+                let _ = blocked.lock().unwrap().recv();
+                Ok(noted)
+            }
+        });
+    let cache = builder(&world, &source)
+        .resource(blocks)
+        .configure(|options| options.source.linger = secs(0))
+        .start()
+        .unwrap();
+    world.until_noted("it blocks").await;
+    source.remove(&key("a"));
+    world.until_noted("a net down Removed").await;
+    assert_eq!(cache.counters().abandoned(), 1, "waited for no longer");
+    drop(release);
+    world.until_noted("value dropped").await;
+    assert!(cache.shutdown().await.unwrap().is_clean());
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_is_dropped_drops_values_in_reverse_and_every_read_says_so() {
     let (world, source) = (World::default(), MemorySource::new("test"));

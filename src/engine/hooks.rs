@@ -28,6 +28,9 @@ use crate::{
 /// How long the tasks of a resource may take to notice that they were dropped: longer only if one blocks its thread.
 const KILL: Duration = Duration::from_secs(1);
 
+/// How long an init may take to notice that it was cancelled when its connection is abandoned: longer only if one blocks its thread.
+const GRACE: Duration = Duration::from_millis(100);
+
 impl Connection {
     /// Whether there is an engine that hears it.
     async fn report(&self, news: News) -> bool {
@@ -106,7 +109,10 @@ pub(super) async fn init(cx: InitContext) {
         }
         tracing::debug!(cluster = %connection.key, resource = who, error = %failure.text, "init failed");
     }
-    connection.finished(&attempt, value);
+    if let Some(late) = connection.finished(&attempt, value) {
+        let _ = hook::call(&shared.counters, who, || drop(late));
+        end_tasks(&attempt, Duration::ZERO).await;
+    }
     let outcome = failure.map_or(Outcome::Up, Outcome::Failed);
     let (slot, incarnation) = (attempt.slot, attempt.life.incarnation);
     let news = News::Finished {
@@ -191,8 +197,11 @@ impl TakeDown {
             let limit = self.shared().providers[attempt.slot].teardown_timeout;
             tokio::select! {
                 () = attempt.moments.wait(Moment::Done) => {}
-                () = sleep(limit) => self.abandoned(attempt.slot),
-                () = self.abandon.wait() => self.abandoned(attempt.slot),
+                () = sleep(limit) => {}
+                () = async { self.abandon.wait().await; sleep(GRACE).await } => {}
+            }
+            if self.connection.give_up(&attempt) {
+                self.abandoned(attempt.slot);
             }
         }
     }

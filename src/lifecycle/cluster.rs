@@ -377,6 +377,9 @@ impl Cluster {
     pub(crate) fn retired(&mut self, generation: Generation, cx: &mut Cx<'_>) {
         self.retiring.retain(|retiring| *retiring != generation);
         cx.out.push(Action::Publish);
+        if !matches!(self.removal, Removal::Gone | Removal::Shutdown) {
+            cx.tell(Changes::STATE);
+        }
     }
 
     /// Try at once whatever is waiting to be tried.
@@ -617,6 +620,7 @@ impl Cluster {
                 self.schedule_build(cx);
             }
             self.retire(&life, reason, cx);
+            cx.tell(Changes::STATE);
         } else if let Some(life) = self.published.take_if(is) {
             let lived = life
                 .published

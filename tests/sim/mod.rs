@@ -73,6 +73,13 @@ impl World {
         self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Forgets all servers, and what was noted.
+    pub fn clear(&self) {
+        let mut inner = self.lock();
+        inner.servers.clear();
+        inner.journal = Vec::new();
+    }
+
     /// Makes a server, or changes it; waiting requests notice.
     pub fn set(&self, host: &str, answers: Answers) {
         self.lock().servers.entry(host.into()).or_default().answers = answers;
