@@ -32,7 +32,7 @@ mod view;
 pub(crate) struct Cluster {
     /// What counts for the key; while it lingers, the claim that was removed.
     claim: Claim,
-    /// Counts the identities that have had this key.
+    /// Counts the identities that have had this key; one that is removed and comes back counts again.
     identity: u64,
     /// The newest access that was ever ready, of this identity.
     access: Option<ClusterAccess>,
@@ -307,22 +307,23 @@ impl Cluster {
         text: &Arc<str>,
         cx: &mut Cx<'_>,
     ) {
-        let Some(life) = self.life(generation) else {
-            return;
+        let is_health = |life: &Life| {
+            life.resources.has(slot, incarnation)
+                && life.resources.is_up(cx.plan.health())
+                && carries_health(cx.plan, slot)
         };
-        if !life.resources.has(slot, incarnation) {
-            return;
-        }
-        let health_is_up = life.resources.is_up(cx.plan.health());
         let stage = Stage::Resource(cx.plan.name(slot));
-        self.error(stage, FailureKind::Other, text, cx);
-        if health_is_up && carries_health(cx.plan, slot) {
+        if self.life(generation).is_some_and(is_health) {
             // The health provider's failing, or that of what it was built on, is the whole connection's.
+            self.error(stage, FailureKind::Other, text, cx);
             self.end(generation, TeardownReason::Down, cx);
         } else {
-            self.step(generation, cx, |resources, rules, steps| {
-                resources.failed(slot, incarnation, text, rules, steps);
+            let counted = self.step(generation, cx, |resources, rules, steps| {
+                resources.failed(slot, incarnation, text, rules, steps)
             });
+            if counted == Some(true) {
+                self.error(stage, FailureKind::Other, text, cx);
+            }
         }
         self.settle(cx);
     }
@@ -396,11 +397,9 @@ impl Cluster {
     /// Make a new connection: beside the living one, if there is one.
     pub(crate) fn reconnect(&mut self, cx: &mut Cx<'_>) {
         self.next_build = None;
-        if self.may_dial().is_some() {
-            self.end_building(TeardownReason::Replaced, cx);
-            if let Some(life) = &mut self.published {
-                life.replace = Some(Because::Asked);
-            }
+        self.end_building(TeardownReason::Replaced, cx);
+        if let Some(life) = &mut self.published {
+            life.replace = Some(Because::Asked);
         }
         self.settle(cx);
     }
@@ -678,8 +677,12 @@ impl Cluster {
             .into_iter()
             .find(|life| life.generation == generation)?;
         let mut steps = Vec::new();
+        let before = life.resources.shown();
         let result = step(&mut life.resources, &mut cx.rules(), &mut steps);
         life.watch(cx);
+        if life.resources.shown() != before {
+            cx.tell(Changes::STATE);
+        }
         cx.out.push(Action::Publish);
         cx.out.extend(
             steps

@@ -78,6 +78,7 @@ impl Resources {
             up_since: None,
             excused: false,
             message: None,
+            bad: None,
             unauthorized: 0,
         };
         Self {
@@ -145,6 +146,14 @@ impl Resources {
         }
     }
 
+    /// What the state shows of each slot.
+    pub(crate) fn shown(&self) -> Vec<(ResourcePhase, u32)> {
+        let slots = 0..self.slots.len();
+        slots
+            .map(|slot| (self.phase(slot), self.failures(slot)))
+            .collect()
+    }
+
     /// Failed inits in a row.
     pub(crate) fn failures(&self, slot: usize) -> u32 {
         if self.settled(slot) {
@@ -202,6 +211,7 @@ impl Resources {
             if may {
                 let this = &mut self.slots[slot];
                 this.incarnation += 1;
+                this.bad = None;
                 this.access = self.access;
                 this.phase = SlotPhase::Running { again: false };
                 out.push(Step::Init {
@@ -255,11 +265,15 @@ impl Resources {
                 }
             }
         }
+        if let Some(text) = self.slots[slot].bad.take() {
+            self.failed(slot, incarnation, &text, rules, out);
+        }
         self.begin(rules, out);
         true
     }
 
-    /// A value has gone bad: it is torn down with what was built on it, and made again.
+    /// A value has gone bad: it is torn down with what was built on it, and made again, as soon as its init is known to be over. Says whether
+    /// it still counted.
     pub(crate) fn failed(
         &mut self,
         slot: usize,
@@ -267,14 +281,22 @@ impl Resources {
         text: &Arc<str>,
         rules: &mut Rules<'_>,
         out: &mut Vec<Step>,
-    ) {
-        if self.has(slot, incarnation) {
-            let this = &mut self.slots[slot];
+    ) -> bool {
+        let has_value = self.has(slot, incarnation);
+        let this = &mut self.slots[slot];
+        if has_value {
             this.forget_failures(rules);
             this.message = Some(Arc::clone(text));
             let wait = this.backoff.failed(rules.retry, rules.rng, None);
             self.take_down(slot, rules.now + wait, rules, out);
+            return true;
         }
+        let runs = matches!(this.phase, SlotPhase::Running { .. });
+        if runs && this.incarnation == incarnation {
+            this.bad = Some(Arc::clone(text));
+            return true;
+        }
+        false
     }
 
     /// Makes a slot anew that cannot take the newest access, while readers do not have it yet.
@@ -289,12 +311,16 @@ impl Resources {
         let mut slots = BTreeSet::from([slot]);
         for dependent in &rules.plan.slot(slot).dependents {
             match self.slots[*dependent].phase {
-                SlotPhase::Up | SlotPhase::Refreshing | SlotPhase::Running { .. } => {
+                // One that is not applicable has no value, but it may have tasks.
+                SlotPhase::Up
+                | SlotPhase::Refreshing
+                | SlotPhase::Running { .. }
+                | SlotPhase::NotApplicable => {
                     slots.insert(*dependent);
                     self.slots[*dependent].forget_failures(rules);
                     self.slots[*dependent].phase = SlotPhase::Ending { then: rules.now };
                 }
-                SlotPhase::NotApplicable | SlotPhase::Retry { .. } | SlotPhase::NeedsAccess => {
+                SlotPhase::Retry { .. } | SlotPhase::NeedsAccess => {
                     self.slots[*dependent].phase = SlotPhase::Waiting;
                 }
                 SlotPhase::Waiting | SlotPhase::Ending { .. } => {}

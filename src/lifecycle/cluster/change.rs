@@ -47,10 +47,12 @@ impl Cluster {
     pub(super) fn take_claim(&mut self, claim: Claim, cx: &mut Cx<'_>) {
         if std::mem::replace(&mut self.removal, Removal::No).is_gone() {
             // Its last connections are still on their way out; for everybody else it is named for the first time.
+            self.identity += 1;
             cx.tell(Changes::KNOWN);
         } else if !self.is_same(&claim) {
             // Kind 3: another cluster has the name. Nothing of the old is served from now on.
             self.end_all(TeardownReason::Replaced, cx);
+            self.identity += 1;
             self.forget(cx);
             cx.tell(Changes::REPLACED);
         }
@@ -92,7 +94,6 @@ impl Cluster {
 
     /// Nothing that was known of the identity is known any more.
     fn forget(&mut self, cx: &mut Cx<'_>) {
-        self.identity += 1;
         self.access = None;
         self.backoff.reset();
         self.forget_attempts();

@@ -466,6 +466,11 @@ fn a_name_that_returns_while_its_last_connection_still_goes_is_known_anew() {
     world.word(None);
     world.passes(5);
     assert!(world.was_told(Changes::REMOVED) && world.cluster().unwrap().is_gone());
+    assert_eq!(
+        world.cluster().unwrap().identity(),
+        identity,
+        "who has a handle reads that it is removed, not replaced"
+    );
     world.seen.clear();
     let ready = claim(SourcedAccess::Ready(access(1, 0, "u")));
     world.word(Some(with_uid(ready, "two")));
@@ -556,6 +561,25 @@ fn the_late_word_of_an_init_that_failed_takes_nothing_down() {
         (world.published(), world.phase()),
         (Some(new), Phase::Connected)
     );
+}
+
+#[test]
+fn what_goes_bad_before_its_init_is_known_to_be_over_is_never_published() {
+    let mut world = world();
+    world.ready(access(0, 0, "t"));
+    let new = world.building().unwrap();
+    world.ends(new, HEALTH, Outcome::Up);
+    world.fails(new, ESSENTIAL, 1);
+    world.ends(new, ESSENTIAL, Outcome::Up);
+    assert!(world.published().is_none());
+    world.works_until("connected", World::is_settled);
+}
+
+#[test]
+fn every_change_of_a_resource_is_told() {
+    let (mut world, old) = connected();
+    world.fails(old, OPTIONAL, 1);
+    assert!(world.was_told(Changes::STATE));
 }
 
 #[test]
