@@ -5,11 +5,14 @@ use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use super::*;
 use crate::{
-    ClusterKey, Identity, Upsert,
+    ClusterKey, Identity, Upsert, Verdict,
     lifecycle::{
         detector::ProbeResult,
+        resources::{Failure, Outcome, Step},
         shell::{Mail, Planned, Shell, assert_ahead, plan},
     },
+    resource::Then,
+    vitals::Vitals,
 };
 
 mod histories;
