@@ -2,7 +2,7 @@
 //! next one is tried (rules 5, 9 and 15). What is wanted follows from what is known: every input changes what is known, then
 //! [`Cluster::settle`] compares.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -22,7 +22,7 @@ mod tests;
 mod view;
 
 pub(crate) use action::{Action, Log};
-use life::{Because, Life};
+use life::Life;
 
 /// One cluster. It stays while a source names its key, lingers after, and ends when its last connection has.
 #[derive(Debug)]
@@ -97,6 +97,12 @@ impl Cx<'_> {
         }
     }
 
+    /// A time that may be given as "never" (`Duration::MAX`) overflows nothing.
+    fn later(&self, time: Duration) -> Instant {
+        const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+        self.now + time.min(NEVER)
+    }
+
     fn tell(&mut self, changes: Changes) {
         self.out.push(Action::Tell(changes));
     }
@@ -156,7 +162,7 @@ impl Cluster {
         self.next_build = None;
         self.end_building(TeardownReason::Replaced, cx);
         if let Some(life) = &mut self.published {
-            life.replace = Some(Because::Asked);
+            life.replace = true;
         }
         self.settle(cx);
     }
@@ -178,7 +184,7 @@ impl Cluster {
     }
 
     /// When [`timer`](Self::timer) is to be called.
-    pub(crate) fn deadline(&self, options: &Options) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         let lives = || self.published.iter().chain(&self.building);
         let retries = lives().filter_map(|life| life.resources.deadline());
         let probes = lives().filter_map(|life| life.detector.as_ref().map(Detector::deadline));
@@ -191,7 +197,7 @@ impl Cluster {
             .chain(probes)
             .chain(linger)
             .chain(build)
-            .chain(self.swap_deadline(options))
+            .chain(self.swap_deadline())
             .min()
     }
 
@@ -204,12 +210,10 @@ impl Cluster {
                 Some(claim) => self.take_claim(claim, cx),
             }
         }
-        if self
-            .swap_deadline(cx.options)
-            .is_some_and(|at| at <= cx.now)
+        if self.swap_deadline().is_some_and(|at| at <= cx.now)
             && let Some(building) = &mut self.building
         {
-            building.waited = true;
+            building.waits_until = None;
         }
         for generation in self.lives() {
             self.begin_due(generation, cx);
@@ -235,9 +239,9 @@ impl Cluster {
             self.end(building.generation, TeardownReason::Down, cx);
         }
         if self.next_build.is_none_or(|at| at <= cx.now)
-            && let Some((because, access)) = self.wanted()
+            && let Some(access) = self.wanted()
         {
-            self.open(because, access, cx);
+            self.open(access.clone(), cx);
         }
         if self
             .building
@@ -249,20 +253,13 @@ impl Cluster {
         self.notice(cx);
     }
 
-    /// Why a connection is wanted that is not there, and to what.
-    fn wanted(&self) -> Option<(Because, ClusterAccess)> {
-        if self.building.is_some() {
-            return None;
-        }
-        let access = self.may_dial()?;
-        let because = match &self.published {
-            None => Because::First,
-            Some(life) if life.access.change_to(access) == AccessChange::Endpoint => {
-                Because::Access
-            }
-            Some(life) => life.replace?,
-        };
-        Some((because, access.clone()))
+    /// The access of a connection that is not there and should be.
+    fn wanted(&self) -> Option<&ClusterAccess> {
+        let access = self.may_dial().filter(|_| self.building.is_none())?;
+        let is_right =
+            |life: &Life| life.access.change_to(access) != AccessChange::Endpoint && !life.replace;
+        let has_it = self.published.as_ref().is_some_and(is_right);
+        Some(access).filter(|_| !has_it)
     }
 
     /// The access to dial with, if dialling is allowed at all.

@@ -11,7 +11,6 @@ use crate::{
         detector::Detector,
         resources::{Resources, Rules, Step},
     },
-    options::Options,
     vitals::Vitals,
 };
 
@@ -28,30 +27,16 @@ pub(super) struct Life {
     pub(super) held: bool,
     /// An essential resource is missing.
     pub(super) degraded: bool,
-    pub(super) because: Because,
-    pub(super) begun: Instant,
-    /// A replacement that has waited long enough for optional resources.
-    pub(super) waited: bool,
+    /// How long a replacement waits for optional resources, if it does still.
+    pub(super) waits_until: Option<Instant>,
     pub(super) published: Option<Instant>,
     /// It is to be replaced, though its access is as it should be.
-    pub(super) replace: Option<Because>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Because {
-    /// There was no connection.
-    First,
-    /// Endpoint or CA changed.
-    Access,
-    /// A provider could not take a credential in place.
-    Rebuild,
-    /// A user asked.
-    Asked,
+    pub(super) replace: bool,
 }
 
 impl Cluster {
     /// Begins a connection.
-    pub(super) fn open(&mut self, because: Because, access: ClusterAccess, cx: &mut Cx<'_>) {
+    pub(super) fn open(&mut self, access: ClusterAccess, cx: &mut Cx<'_>) {
         *cx.generations += 1;
         let generation = Generation(*cx.generations);
         let vitals = Arc::new(Vitals::new(cx.clock));
@@ -71,11 +56,9 @@ impl Cluster {
             detector: None,
             held: false,
             degraded: false,
-            because,
-            begun: cx.now,
-            waited: false,
+            waits_until: Some(cx.later(cx.options.end.replace_wait)),
             published: None,
-            replace: None,
+            replace: false,
         });
         self.step(generation, cx, |resources, rules, steps| {
             resources.begin(rules, steps);
@@ -93,15 +76,12 @@ impl Cluster {
         let waits = (0..cx.plan.len()).any(|slot| {
             published.resources.is_up(slot) && !building.resources.tried(cx.plan, slot)
         });
-        !waits || building.waited
+        !waits || building.waits_until.is_none()
     }
 
-    pub(super) fn swap_deadline(&self, options: &Options) -> Option<Instant> {
-        let building = self
-            .building
-            .as_ref()
-            .filter(|life| self.published.is_some() && !life.waited)?;
-        Some(building.begun + options.end.replace_wait)
+    pub(super) fn swap_deadline(&self) -> Option<Instant> {
+        self.published.as_ref()?;
+        self.building.as_ref()?.waits_until
     }
 
     pub(super) fn swap(&mut self, cx: &mut Cx<'_>) {

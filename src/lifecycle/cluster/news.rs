@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{Action, Because, Cluster, Cx, Life};
+use super::{Action, Cluster, Cx, Life};
 use crate::{
     FailureKind, Generation, Stage, TeardownReason,
     lifecycle::resources::{Failure, Outcome, carries_health},
@@ -130,9 +130,7 @@ impl Cluster {
         if let Some(Some(slot)) = whole {
             cx.out.push(Action::CountRebuild { slot });
             match &mut self.published {
-                Some(life) if life.generation == generation => {
-                    life.replace = Some(Because::Rebuild);
-                }
+                Some(life) if life.generation == generation => life.replace = true,
                 _ => {
                     self.step(generation, cx, |resources, rules, steps| {
                         resources.redo(slot, rules, steps);

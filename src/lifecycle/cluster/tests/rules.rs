@@ -249,6 +249,19 @@ fn kind_2_optional_ones_are_waited_for_no_longer_than_thirty_seconds() {
 }
 
 #[test]
+fn a_time_may_be_given_as_never() {
+    let mut world = world();
+    world.options.end.replace_wait = Duration::MAX;
+    world.options.source.linger = Duration::MAX;
+    let old = world.connects(access(0, 0, "t"));
+    world.ready(access(1, 0, "u"));
+    world.word(None);
+    let minute = world.now + Duration::from_secs(60);
+    world.works_until("a minute", |world| world.now >= minute);
+    assert_eq!(world.published(), Some(old));
+}
+
+#[test]
 fn kind_2_a_ca_that_shares_a_key_is_the_same_cluster_and_any_other_is_a_new_one() {
     let by_ca = |ca| {
         let mut claim = claim(SourcedAccess::Ready(access(0, ca, "t")));
@@ -624,6 +637,15 @@ fn a_401_in_connecting_reads_the_access_again_and_a_new_one_is_tried_at_once() {
     world.seen.clear();
     world.ready(access(0, 0, "u"));
     assert!(world.began() && world.building() == Some(new));
+}
+
+#[test]
+fn what_is_down_is_tried_again_by_itself_with_backoff() {
+    let (mut world, old) = connected();
+    world.goes_down(old);
+    assert_eq!((world.building(), world.phase()), (None, Phase::Down));
+    let took = world.works_until("connected", World::is_settled);
+    assert!(!took.is_zero() && took <= world.options.retry.first);
 }
 
 #[test]
