@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     Builder, ClusterAccess, ClusterKey, ClusterResource, ClusterState, Counters, Dials,
-    EngineStatus, Generation, GetError, Phase, Resource, ShutdownReport, Subscription, WaitError,
+    EngineStatus, Generation, GetError, Resource, ShutdownReport, Subscription, WaitError,
     WouldDeadlock,
     hook::may_wait,
     inbox::Command,
@@ -102,6 +102,7 @@ impl ClusterCache {
     pub async fn wait_for(&self, key: &ClusterKey, limit: Duration) -> Result<Cluster, WaitError> {
         may_wait("wait_for")?;
         let deadline = Instant::now() + limit;
+        let mut passed = false;
         loop {
             // Registered before the look: a change between the two wakes us.
             let next = self.shared.events.next(key);
@@ -117,12 +118,14 @@ impl ClusterCache {
                 }
                 Err(why) => why,
             };
-            if timeout_at(deadline, next).await.is_err() {
+            if passed {
                 return Err(match why {
                     GetError::NotRunning { .. } => WaitError::NotRunning(why),
                     why => WaitError::Deadline(why),
                 });
             }
+            // What it is at the deadline is looked at then: not everything that changes is told.
+            passed = timeout_at(deadline, next).await.is_err();
         }
     }
 
@@ -287,8 +290,6 @@ impl Cluster {
     fn check(&self, snapshot: &Snapshot) -> Result<(), GetError> {
         if snapshot.identity == self.identity {
             Ok(())
-        } else if snapshot.state.phase == Phase::Removed {
-            Err(GetError::Removed(Arc::clone(&snapshot.state)))
         } else {
             Err(GetError::Replaced {
                 key: self.key().clone(),

@@ -3,6 +3,7 @@
 use std::{
     any::{Any, TypeId},
     collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -32,6 +33,8 @@ pub(crate) struct Connection {
     predecessor: Mutex<Option<Arc<Connection>>>,
     running: Mutex<Vec<Arc<Attempt>>>,
     up: Mutex<Vec<Up>>,
+    /// The slot whose teardown runs.
+    tearing_down: Mutex<Option<usize>>,
 }
 
 /// A value that is up, or being torn down, and the init that made it.
@@ -40,6 +43,9 @@ pub(crate) struct Up {
     pub(crate) value: Value,
     pub(crate) attempt: Arc<Attempt>,
 }
+
+/// Stands among the values for an init that found that there is none, for as long as its tasks live.
+pub(crate) struct NoValue;
 
 impl Up {
     pub(crate) fn slot(&self) -> usize {
@@ -78,6 +84,7 @@ impl Connection {
             predecessor: Mutex::new(predecessor),
             running: Mutex::default(),
             up: Mutex::default(),
+            tearing_down: Mutex::default(),
         }
     }
 
@@ -144,7 +151,17 @@ impl Connection {
 
     pub(crate) fn value(&self, slot: usize) -> Option<Up> {
         let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
-        up.iter().find(|up| up.slot() == slot).cloned()
+        up.iter()
+            .find(|up| up.slot() == slot && !up.value.is::<NoValue>())
+            .cloned()
+    }
+
+    /// Takes out the init that found that a slot has no value.
+    pub(crate) fn pop_none(&self, slot: usize) -> Option<Arc<Attempt>> {
+        let mut up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |up: &Up| up.slot() == slot && up.value.is::<NoValue>();
+        let index = up.iter().position(is_it)?;
+        Some(up.remove(index).attempt)
     }
 
     /// Takes out the newest value that is one of `slots`.
@@ -152,6 +169,21 @@ impl Connection {
         let mut up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
         let index = up.iter().rposition(|up| slots(up.slot()))?;
         Some(up.remove(index))
+    }
+
+    /// The slot whose teardown runs: there is one at a time.
+    pub(crate) fn tearing_down(&self) -> Option<usize> {
+        *self
+            .tearing_down
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_tearing_down(&self, slot: Option<usize>) {
+        *self
+            .tearing_down
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = slot;
     }
 
     pub(crate) fn predecessor(&self) -> Option<Arc<Connection>> {
@@ -241,6 +273,27 @@ impl IdentityState {
             .downcast()
             .ok()
             .map(|state| *state)
+    }
+}
+
+/// Whoever is last drops what users put in, and that may be the engine: a panic of theirs must not be its own.
+impl Drop for IdentityState {
+    fn drop(&mut self) {
+        let states = std::mem::take(
+            self.states
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        let warm = std::mem::take(self.warm.get_mut().unwrap_or_else(PoisonError::into_inner));
+        states.into_values().for_each(drop_caught);
+        warm.into_values().for_each(|kept| drop_caught(kept.state));
+    }
+}
+
+fn drop_caught<T>(of_users: T) {
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(of_users)));
+    if dropped.is_err() {
+        tracing::warn!("the state that a provider kept of a cluster panicked in its drop");
     }
 }
 

@@ -109,6 +109,7 @@ impl InitContext {
             .all_up()
             .iter()
             .find_map(|up| Resource::from_erased(&up.value))
+            .filter(Resource::is_current)
     }
 
     /// Runs a task that ends with this resource. It is told by [`ending`](Self::ending) when the resource's teardown begins, and
@@ -132,8 +133,8 @@ impl InitContext {
         self.0.scope.ending.wait().await;
     }
 
-    /// The value of this init has gone bad: it is torn down, with what requires it, and made again. Without effect before it
-    /// is up, and when it is no more.
+    /// The value of this init has gone bad: it is torn down, with what requires it, and made again; while `init` runs, when that has made
+    /// it. Without effect when it is no more.
     pub fn failed(&self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) {
         let error = InitError::retry(error);
         let signal = Signal::Failed {

@@ -149,16 +149,27 @@ impl Registry {
         }
     }
 
+    /// The engine only: it ends. Whoever holds an entry still holds no value by it; a map frees what was removed when it likes.
+    pub(crate) fn clear(&self) {
+        let entries = self.entries.pin();
+        for (key, entry) in &entries {
+            let last = entry.load_full();
+            let emptied = Snapshot {
+                identity: last.identity,
+                generation: None,
+                values: TypeMap::new(),
+                state: Arc::clone(&last.state),
+                vitals: None,
+                access: None,
+            };
+            entry.snapshot.store(Arc::new(emptied));
+            entries.remove(key);
+        }
+    }
+
     /// The engine only. Who still holds the entry reads its last snapshot, which the engine has emptied before.
     pub(crate) fn remove(&self, key: &ClusterKey) {
         self.entries.pin().remove(key);
-    }
-}
-
-impl Registry {
-    /// The engine only, at its end.
-    pub(crate) fn clear(&self) {
-        self.entries.pin().clear();
     }
 }
 

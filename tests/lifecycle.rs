@@ -2,14 +2,21 @@
 
 mod sim;
 
-use std::time::Duration;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+};
 
-use clustercache::{ClusterCache, GetError, MemorySource, Phase};
+use clustercache::{
+    Builder, Changes, ClusterCache, ContextError, FailureKind, GetError, InitError, MemorySource,
+    Phase, ResourcePhase, Stage, WaitError,
+};
+use futures_util::StreamExt;
 use sim::*;
-
-fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
 
 async fn start<const N: usize>(names: [&str; N]) -> (World, MemorySource, ClusterCache) {
     let (world, source) = (World::default(), MemorySource::new("test"));
@@ -41,7 +48,7 @@ async fn a_black_hole_is_down_within_fifteen_seconds_and_comes_back() {
     let (world, _source, cache) = start(["a"]).await;
     cache.wait_for(&key("a"), LONG).await.unwrap();
     world.set("a", Answers::Never);
-    let begun = tokio::time::Instant::now();
+    let begun = Instant::now();
     world.until_noted("a net down Down").await;
     assert!(begun.elapsed() <= secs(15), "{:?}", begun.elapsed());
     assert!(matches!(
@@ -73,4 +80,864 @@ async fn shutdown_tears_down_and_every_read_says_so() {
         cache.get::<Net>(&key("a")),
         Err(GetError::NotRunning { .. })
     ));
+}
+
+/// Cluster `a`, with these besides `Net`; not waited for.
+fn with(
+    add: impl FnOnce(Builder, &World, &Script) -> Builder,
+) -> (World, Script, MemorySource, ClusterCache) {
+    let (world, script) = <(World, Script)>::default();
+    let source = MemorySource::new("test");
+    source.upsert(plain("a"));
+    let cache = add(builder(&world, &source), &world, &script)
+        .start()
+        .unwrap();
+    (world, script, source, cache)
+}
+
+fn layer<const N: usize>(world: &World, script: &Script) -> Layer<N> {
+    Layer {
+        world: world.clone(),
+        script: script.clone(),
+    }
+}
+
+async fn until_up(cache: &ClusterCache, name: &str) {
+    until(cache, "a", |state| {
+        resource(state, name).phase == ResourcePhase::Up
+    })
+    .await;
+}
+
+// === On the way up ===
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_published_before_all_essential_resources_are_up_and_then_everything_is_at_once()
+{
+    let (world, script, _source, cache) = with(|builder, world, script| {
+        builder
+            .resource(layer::<0>(world, script))
+            .resource(Custom::<0>::new())
+    });
+    script.set("a", [Act::Slow(secs(3))]);
+    let begun = Instant::now();
+    world.until_noted("a layer-0 tries").await;
+    settle().await;
+    assert!(matches!(
+        cache.get::<Net>(&key("a")),
+        Err(GetError::Connecting(_))
+    ));
+    assert!(matches!(
+        cache.get::<Custom<0>>(&key("a")),
+        Err(GetError::Connecting(_))
+    ));
+    let a = cache.wait_for(&key("a"), LONG).await.unwrap();
+    assert_eq!(begun.elapsed(), secs(3));
+    let snapshot = a.snapshot().unwrap();
+    snapshot.get::<Net>().unwrap();
+    snapshot.get::<Layer<0>>().unwrap();
+    snapshot.get::<Custom<0>>().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn independent_resources_start_side_by_side_and_dependents_after_what_they_require() {
+    let (world, script, _source, cache) = with(|builder, world, script| {
+        let slow = |world: &World, name: &'static str| {
+            let world = world.clone();
+            move |_| {
+                let world = world.clone();
+                async move {
+                    world.note(format!("{name} begins"));
+                    sleep(secs(2)).await;
+                    Ok(())
+                }
+            }
+        };
+        builder
+            .resource(layer::<1>(world, script))
+            .resource(layer::<0>(world, script))
+            .resource(Custom::<0>::new().init(slow(world, "one")))
+            .resource(Custom::<1>::new().init(slow(world, "other")))
+    });
+    script.set("a", [Act::Slow(secs(1)), Act::Slow(secs(1))]);
+    let begun = Instant::now();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    assert_eq!(begun.elapsed(), secs(2), "1 + 1 beside 2 beside 2");
+    let journal = world.journal();
+    assert_eq!(
+        journal[0], "a net up",
+        "the health provider before what depends on it"
+    );
+    let at = |line: &str| journal.iter().position(|other| other == line);
+    assert!(at("a layer-0 up") < at("a layer-1 tries"), "{journal:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_whose_init_fails_is_retried_alone_while_its_siblings_keep_what_they_have() {
+    let (world, script, _source, cache) = with(|builder, world, script| {
+        builder
+            .resource(layer::<0>(world, script))
+            .resource(Custom::<0>::new())
+    });
+    script.set("a", [Act::Fails, Act::Panics, Act::Fails]);
+    let a = cache.wait_for(&key("a"), LONG).await.unwrap();
+    assert_eq!(world.count("a layer-0 tries"), 4);
+    assert_eq!(world.count("a net up"), 1);
+    assert_eq!(a.get::<Custom<0>>().unwrap().incarnation(), 1);
+    assert_eq!(a.get::<Layer<0>>().unwrap().incarnation(), 4);
+    assert_eq!(cache.counters().panics(), [("layer-0".into(), 1)].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_it_connects_every_failed_attempt_is_told_with_its_reason_and_next_try() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    world.set("a", Answers::Refuses);
+    source.upsert(plain("a"));
+    let cache = builder(&world, &source).start().unwrap();
+    for attempt in 2..6 {
+        until(&cache, "a", |state| state.attempts == attempt).await;
+        let Err(GetError::Connecting(state)) = cache.get::<Net>(&key("a")) else {
+            panic!("{:?}", cache.get::<Net>(&key("a")));
+        };
+        let error = state.last_error.clone().unwrap();
+        assert_eq!(
+            (error.stage, error.kind),
+            (Stage::Init("net"), FailureKind::Refused)
+        );
+        assert!(state.next_attempt.unwrap() >= error.at);
+        let text = cache.get::<Net>(&key("a")).unwrap_err().to_string();
+        assert!(
+            text.contains(&format!("attempt {attempt}: init of net: ")),
+            "{text}"
+        );
+        assert!(text.contains("connection refused; next try at "), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_back_off_to_a_minute_and_new_access_or_retry_now_tries_at_once() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    world.set("a", Answers::Refuses);
+    source.upsert(plain("a"));
+    let cache = builder(&world, &source).start().unwrap();
+    sleep(secs(3_600)).await;
+    let tried = world.requests("a");
+    assert!(
+        (60..=300).contains(&tried),
+        "about two a minute at last, not {tried}"
+    );
+    cache.retry_now(&key("a"));
+    settle().await;
+    assert_eq!(world.requests("a"), tried + 1);
+    source.upsert(cluster("a", "a", "a", "new"));
+    settle().await;
+    assert_eq!(world.requests("a"), tried + 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_essential_resource_that_never_completes_is_ended_by_its_init_timeout_and_tried_again() {
+    let (world, script, _source, cache) =
+        with(|builder, world, script| builder.resource(layer::<0>(world, script)));
+    script.set("a", [Act::Hangs]);
+    let begun = Instant::now();
+    until(&cache, "a", |state| {
+        resource(state, "layer-0").failures == 1
+    })
+    .await;
+    assert_eq!(begun.elapsed(), secs(10));
+    let state = cache.state(&key("a")).unwrap();
+    let error = state.last_error.unwrap();
+    assert_eq!(
+        (error.stage, error.kind),
+        (Stage::Init("layer-0"), FailureKind::TimedOut)
+    );
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    assert_eq!(world.count("a net up"), 1, "its sibling is untouched");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_connected_without_its_optional_resource_which_joins_when_it_can() {
+    for acts in [
+        vec![Act::Fails, Act::Fails, Act::Fails],
+        vec![Act::Panics, Act::Panics, Act::Panics],
+        vec![Act::Hangs],
+    ] {
+        let (_world, script, _source, cache) =
+            with(|builder, world, script| builder.optional(layer::<0>(world, script)));
+        script.set_all("a", acts.clone());
+        let begun = Instant::now();
+        let a = cache.wait_for(&key("a"), LONG).await.unwrap();
+        assert_eq!(begun.elapsed(), secs(0), "{acts:?}");
+        assert!(matches!(
+            a.get::<Layer<0>>(),
+            Err(GetError::Reinitialising {
+                resource: "layer-0",
+                ..
+            })
+        ));
+        assert_eq!(a.state().unwrap().phase, Phase::Connected);
+        until_up(&cache, "layer-0").await;
+        assert_eq!(
+            a.get::<Layer<0>>().unwrap().incarnation() as usize,
+            acts.len() + 1
+        );
+        let panics = acts.iter().filter(|act| **act == Act::Panics).count() as u64;
+        assert_eq!(cache.counters().panics().values().sum::<u64>(), panics);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_is_told_when_an_optional_resource_comes_and_goes() {
+    let (_world, script, _source, cache) =
+        with(|builder, world, script| builder.optional(layer::<0>(world, script)));
+    script.set("a", [Act::Slow(secs(5)), Act::Slow(secs(5))]);
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    let mut events = cache.subscribe();
+    settle().await;
+    events.next().await.unwrap();
+    for there in [true, false, true] {
+        let layer = loop {
+            let event = tokio::time::timeout(LONG, events.next()).await;
+            let event = event.expect("it is told").unwrap();
+            assert!(event.changes().contains(Changes::STATE));
+            let layer = cache.get::<Layer<0>>(&key("a"));
+            if layer.is_ok() == there {
+                break layer;
+            }
+        };
+        if let Ok(layer) = layer {
+            layer.cx.failed(Scripted);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_that_is_not_applicable_counts_as_settled_and_passes_on_to_what_requires_it() {
+    let (world, script, _source, cache) = with(|builder, world, script| {
+        builder
+            .resource(layer::<0>(world, script))
+            .resource(layer::<1>(world, script))
+    });
+    script.set("a", [Act::NotApplicable]);
+    let a = cache.wait_for(&key("a"), LONG).await.unwrap();
+    assert_eq!(a.state().unwrap().phase, Phase::Connected);
+    assert!(matches!(
+        a.get::<Layer<0>>(),
+        Err(GetError::NotApplicable {
+            resource: "layer-0",
+            ..
+        })
+    ));
+    let why = a.get::<Layer<1>>().unwrap_err();
+    assert!(matches!(
+        why,
+        GetError::NotApplicable {
+            resource: "layer-1",
+            ..
+        }
+    ));
+    assert!(
+        why.to_string().contains("layer-0 is not applicable"),
+        "{why}"
+    );
+    sleep(secs(3_600)).await;
+    assert_eq!(
+        world.count("a layer-0 tries"),
+        1,
+        "not asked again by itself"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn not_applicable_is_asked_again_by_reconsider_by_new_access_and_by_a_new_connection() {
+    for how in 0..3 {
+        let (world, script, source, cache) = with(|builder, world, script| {
+            builder
+                .resource(layer::<0>(world, script))
+                .resource(layer::<1>(world, script))
+        });
+        script.set("a", [Act::NotApplicable]);
+        cache.wait_for(&key("a"), LONG).await.unwrap();
+        match how {
+            0 => cache.reconsider::<Layer<0>>(&key("a")),
+            1 => source.upsert(cluster("a", "a", "a", "new")),
+            _ => {
+                world.set("a", Answers::Refuses);
+                world.until_noted("a net down Down").await;
+                world.set("a", Answers::Well);
+            }
+        }
+        until_up(&cache, "layer-1").await;
+        cache.get::<Layer<0>>(&key("a")).unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_a_not_applicable_init_lives_on_and_may_ask_again() {
+    let source = MemorySource::new("test");
+    let world = World::default();
+    source.upsert(plain("a"));
+    let (cache_cell, applicable) = (
+        Arc::new(std::sync::OnceLock::<ClusterCache>::new()),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (cell, is) = (Arc::clone(&cache_cell), Arc::clone(&applicable));
+    let custom = Custom::<0>::new().init(move |cx| {
+        let (cell, is) = (Arc::clone(&cell), Arc::clone(&is));
+        async move {
+            if is.load(SeqCst) {
+                return Ok(());
+            }
+            let key = cx.key().clone();
+            cx.spawn(async move {
+                sleep(secs(60)).await;
+                is.store(true, SeqCst);
+                cell.get().unwrap().reconsider::<Custom<0>>(&key);
+            });
+            Err(InitError::not_applicable("not yet"))
+        }
+    });
+    let cache = builder(&world, &source).resource(custom).start().unwrap();
+    cache_cell.set(cache.clone()).unwrap();
+    let a = cache.wait_for(&key("a"), LONG).await.unwrap();
+    assert!(matches!(
+        a.get::<Custom<0>>(),
+        Err(GetError::NotApplicable { .. })
+    ));
+    let begun = Instant::now();
+    until_up(&cache, "custom-0").await;
+    assert_eq!(begun.elapsed(), secs(60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_of_a_not_applicable_init_end_when_it_is_asked_again_and_with_the_connection() {
+    struct Counted(Arc<AtomicUsize>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, SeqCst);
+        }
+    }
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let alive = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&alive);
+    let custom = Custom::<0>::new().init::<(), _>(move |cx| {
+        assert_eq!(count.fetch_add(1, SeqCst), 0, "those before are gone");
+        let counted = Counted(Arc::clone(&count));
+        cx.spawn(async move {
+            let _counted = counted;
+            std::future::pending::<()>().await;
+        });
+        async { Err(InitError::not_applicable("no")) }
+    });
+    let cache = builder(&world, &source).resource(custom).start().unwrap();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    for _ in 0..3 {
+        cache.reconsider::<Custom<0>>(&key("a"));
+        settle().await;
+        assert_eq!(alive.load(SeqCst), 1);
+    }
+    source.remove(&key("a"));
+    world.until_noted("a net down").await;
+    assert_eq!(alive.load(SeqCst), 0, "before what they were built on");
+    assert_eq!(cache.counters().abandoned(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_health_provider_that_says_not_applicable_is_tried_again() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    world.set("a", Answers::NotApplicable);
+    let cache = builder(&world, &source).start().unwrap();
+    until(&cache, "a", |state| state.attempts == 4).await;
+    assert_eq!(cache.state(&key("a")).unwrap().phase, Phase::Connecting);
+    world.set("a", Answers::Well);
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    cache.get::<Net>(&key("a")).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_needs_access_is_not_tried_before_there_is_some_or_retry_now() {
+    for new_access in [true, false] {
+        let (world, script, source, cache) =
+            with(|builder, world, script| builder.resource(layer::<0>(world, script)));
+        script.set("a", [Act::NeedsAccess]);
+        sleep(secs(3_600)).await;
+        let state = cache.state(&key("a")).unwrap();
+        assert_eq!(
+            resource(&state, "layer-0").phase,
+            ResourcePhase::NeedsAccess
+        );
+        assert_eq!(world.count("a layer-0 tries"), 1);
+        match new_access {
+            true => source.upsert(cluster("a", "a", "a", "new")),
+            false => cache.retry_now(&key("a")),
+        }
+        let begun = Instant::now();
+        cache.wait_for(&key("a"), LONG).await.unwrap();
+        assert_eq!(begun.elapsed(), secs(0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wants_is_ordered_after_and_read_if_it_is_there_and_restarted_by_nothing() {
+    let (world, script, _source, cache) = with(|builder, world, script| {
+        let note = world.clone();
+        let wants = Custom::<0>::new()
+            .requires(clustercache::Requires::wants::<Layer<0>>)
+            .init(move |cx| {
+                note.note(format!(
+                    "layer-0 there: {}",
+                    cx.try_get::<Layer<0>>().is_some()
+                ));
+                async { Ok(()) }
+            });
+        builder.resource(wants).optional(layer::<0>(world, script))
+    });
+    script.set("a", [Act::Slow(secs(2))]);
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    world.until_noted("layer-0 there: true").await;
+    cache
+        .get::<Layer<0>>(&key("a"))
+        .unwrap()
+        .cx
+        .failed(Scripted);
+    sleep(secs(60)).await;
+    assert_eq!(cache.get::<Layer<0>>(&key("a")).unwrap().incarnation(), 2);
+    assert_eq!(cache.get::<Custom<0>>(&key("a")).unwrap().incarnation(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn wants_waits_no_longer_than_until_the_other_has_failed_once_or_is_not_applicable() {
+    for act in [
+        Act::Fails,
+        Act::NotApplicable,
+        Act::NeedsAccess,
+        Act::Panics,
+    ] {
+        let (_world, script, _source, cache) = with(|builder, world, script| {
+            let wants = Custom::<0>::new().requires(clustercache::Requires::wants::<Layer<0>>);
+            builder.resource(wants).optional(layer::<0>(world, script))
+        });
+        script.set("a", [act, act]);
+        let begun = Instant::now();
+        cache.wait_for(&key("a"), LONG).await.unwrap();
+        assert_eq!(begun.elapsed(), secs(0), "{act:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_declared_is_not_read() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let note = world.clone();
+    let custom = Custom::<0>::new().init(move |cx| {
+        let access = matches!(cx.access(), Err(ContextError::Access { .. }));
+        let other = matches!(cx.get::<Layer<0>>(), Err(ContextError::Resource { .. }));
+        note.note(format!("{access} {other}"));
+        async { Ok(()) }
+    });
+    let layer = layer::<0>(&world, &Script::default());
+    let cache = builder(&world, &source)
+        .resource(layer)
+        .resource(custom)
+        .start()
+        .unwrap();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    assert_eq!(world.count("true true"), 1);
+}
+
+// === Once up ===
+
+#[tokio::test(start_paused = true)]
+async fn an_essential_resource_that_fails_is_made_again_with_what_requires_it_and_siblings_stay() {
+    let (world, script, _source, cache) = with(|builder, world, script| {
+        builder
+            .resource(layer::<0>(world, script))
+            .resource(layer::<1>(world, script))
+            .resource(layer::<2>(world, script))
+            .resource(Custom::<0>::new())
+    });
+    let a = cache.wait_for(&key("a"), LONG).await.unwrap();
+    let (net, sibling) = (a.get::<Net>().unwrap(), a.get::<Custom<0>>().unwrap());
+    let (below, failed, above) = (
+        a.get::<Layer<0>>().unwrap(),
+        a.get::<Layer<1>>().unwrap(),
+        a.get::<Layer<2>>().unwrap(),
+    );
+    world.journal();
+    script.set("a", [Act::Slow(secs(2))]);
+    failed.cx.failed(Scripted);
+    settle().await;
+    let state = a.state().unwrap();
+    assert_eq!(state.phase, Phase::Degraded);
+    assert!(state.phase.is_connected());
+    let error = state.last_error.unwrap();
+    assert_eq!(
+        (error.stage, &*error.message),
+        (Stage::Resource("layer-1"), "the script says so")
+    );
+    assert!(matches!(
+        a.get::<Layer<1>>(),
+        Err(GetError::Reinitialising {
+            resource: "layer-1",
+            ..
+        })
+    ));
+    assert!(matches!(
+        a.get::<Layer<2>>(),
+        Err(GetError::Reinitialising {
+            resource: "layer-2",
+            ..
+        })
+    ));
+    assert!(!failed.is_current() && !above.is_current());
+    assert!(net.is_current() && sibling.is_current() && below.is_current());
+    cache
+        .wait_for(&key("a"), LONG)
+        .await
+        .expect("still connected for those who wait");
+    until(&cache, "a", |state| state.phase == Phase::Connected).await;
+    assert_eq!(
+        world.journal(),
+        [
+            "a layer-2 down Replaced",
+            "a layer-1 down Replaced",
+            "a layer-1 tries",
+            "a layer-1 up",
+            "a layer-2 tries",
+            "a layer-2 up"
+        ]
+    );
+    let again = (
+        a.get::<Layer<1>>().unwrap().incarnation(),
+        a.get::<Layer<2>>().unwrap().incarnation(),
+    );
+    assert_eq!(again, (2, 2));
+    assert!(net.is_current() && sibling.is_current() && below.is_current());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_optional_resource_that_fails_shows_only_in_its_own_phase() {
+    let (_world, script, _source, cache) =
+        with(|builder, world, script| builder.optional(layer::<0>(world, script)));
+    until_up(&cache, "layer-0").await;
+    script.set("a", [Act::Fails, Act::Fails]);
+    cache
+        .get::<Layer<0>>(&key("a"))
+        .unwrap()
+        .cx
+        .failed(Scripted);
+    settle().await;
+    let state = cache.state(&key("a")).unwrap();
+    assert_eq!(state.phase, Phase::Connected);
+    assert_ne!(resource(&state, "layer-0").phase, ResourcePhase::Up);
+    until_up(&cache, "layer-0").await;
+    assert_eq!(cache.get::<Layer<0>>(&key("a")).unwrap().incarnation(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_spawned_task_is_counted_and_makes_its_resource_fail() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let custom = Custom::<0>::new().init(|cx| {
+        if cx.incarnation() == 1 {
+            cx.spawn(async {
+                sleep(secs(5)).await;
+                panic!("the test says so");
+            });
+        }
+        async { Ok(()) }
+    });
+    let cache = builder(&world, &source).resource(custom).start().unwrap();
+    let a = cache.wait_for(&key("a"), LONG).await.unwrap();
+    gone(&a.get::<Custom<0>>().unwrap()).await;
+    until_up(&cache, "custom-0").await;
+    assert_eq!(a.get::<Custom<0>>().unwrap().incarnation(), 2);
+    assert_eq!(cache.counters().panics(), [("custom-0".into(), 1)].into());
+    let error = a.state().unwrap().last_error.unwrap();
+    assert!(
+        error.message.contains("panicked: the test says so"),
+        "{}",
+        error.message
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_comes_before_its_init_is_known_to_be_up_is_not_lost() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    // The task panics while init still runs; the value comes up after it.
+    let custom = Custom::<0>::new().init(|cx| async move {
+        if cx.incarnation() == 1 {
+            cx.spawn(async { panic!("at once") });
+            sleep(secs(1)).await;
+        }
+        Ok(())
+    });
+    let cache = builder(&world, &source).resource(custom).start().unwrap();
+    until(&cache, "a", |_| {
+        cache
+            .get::<Custom<0>>(&key("a"))
+            .is_ok_and(|custom| custom.incarnation() == 2)
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_health_provider_that_fails_is_down_as_a_whole() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let cache = builder(&world, &source).start().unwrap();
+    let a = cache.wait_for(&key("a"), LONG).await.unwrap();
+    a.get::<Net>().unwrap().cx.failed(Scripted);
+    settle().await;
+    assert_eq!(world.noted(), ["a net up", "a net down Down"]);
+    assert_eq!(a.state().unwrap().phase, Phase::Down);
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_failed_long_ago_says_nothing_of_what_is_up_now() {
+    let (_world, _script, _source, cache) =
+        with(|builder, world, script| builder.resource(layer::<0>(world, script)));
+    let a = cache.wait_for(&key("a"), LONG).await.unwrap();
+    let (old_net, old) = (a.get::<Net>().unwrap(), a.get::<Layer<0>>().unwrap());
+    cache.reconnect(&key("a"));
+    gone(&old).await;
+    old.cx.failed(Scripted);
+    old_net.cx.failed(Scripted);
+    sleep(secs(60)).await;
+    assert_eq!(a.get::<Layer<0>>().unwrap().incarnation(), 1);
+    assert_eq!(cache.counters().connects(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_it_is_down_the_whole_connection_goes_in_reverse_and_a_new_one_is_tried() {
+    let (world, _script, _source, cache) = with(|builder, world, script| {
+        builder
+            .resource(layer::<1>(world, script))
+            .resource(layer::<0>(world, script))
+    });
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    world.journal();
+    world.set("a", Answers::Refuses);
+    world.until_noted("a net down").await;
+    assert_eq!(
+        world.journal(),
+        [
+            "a layer-1 down Down",
+            "a layer-0 down Down",
+            "a net down Down"
+        ]
+    );
+    let Err(GetError::Down(state)) = cache.get::<Layer<1>>(&key("a")) else {
+        panic!("not down")
+    };
+    assert_eq!(state.last_error.as_ref().unwrap().stage, Stage::Probe);
+    world.set("a", Answers::Well);
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    assert_eq!(
+        cache.get::<Layer<1>>(&key("a")).unwrap().incarnation(),
+        1,
+        "a new connection"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn reconnect_makes_a_new_connection_beside_the_living_one() {
+    let (world, _script, _source, cache) =
+        with(|builder, world, script| builder.resource(layer::<0>(world, script)));
+    let a = cache.wait_for(&key("a"), LONG).await.unwrap();
+    let old = a.get::<Layer<0>>().unwrap();
+    world.journal();
+    cache.reconnect(&key("a"));
+    gone(&old).await;
+    assert!(a.get::<Layer<0>>().unwrap().generation() > old.generation());
+    world.until_noted("a net down").await;
+    assert_eq!(
+        world.journal(),
+        [
+            "a net up",
+            "a layer-0 tries",
+            "a layer-0 up",
+            "a layer-0 down Replaced",
+            "a net down Replaced"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_of_a_resource_are_told_that_it_ends_and_are_gone_after_its_teardown() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let alive = Arc::new(AtomicUsize::new(0));
+    let (count, note) = (Arc::clone(&alive), world.clone());
+    struct Counted(Arc<AtomicUsize>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, SeqCst);
+        }
+    }
+    let custom = Custom::<0>::new().init(move |cx| {
+        for polite in [true, false] {
+            count.fetch_add(1, SeqCst);
+            let (counted, cx_of_task, note) =
+                (Counted(Arc::clone(&count)), cx.clone(), note.clone());
+            cx.spawn(async move {
+                let _counted = counted;
+                if polite {
+                    cx_of_task.ending().await;
+                    note.note("the task was told".into());
+                } else {
+                    std::future::pending::<()>().await;
+                }
+            });
+        }
+        async { Ok(()) }
+    });
+    let cache = builder(&world, &source).resource(custom).start().unwrap();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    assert_eq!(alive.load(SeqCst), 2);
+    source.remove(&key("a"));
+    world.until_noted("a net down").await;
+    assert_eq!(
+        alive.load(SeqCst),
+        0,
+        "what is below goes after the tasks of what is above"
+    );
+    assert_eq!(world.count("the task was told"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_of_an_init_that_failed_are_gone_before_it_is_tried_again() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let gone = Arc::new(AtomicUsize::new(0));
+    struct Counted(Arc<AtomicUsize>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    let count = Arc::clone(&gone);
+    let custom = Custom::<0>::new().init(move |cx| {
+        let before = cx.incarnation() as usize - 1;
+        assert_eq!(count.load(SeqCst), before);
+        let counted = Counted(Arc::clone(&count));
+        cx.spawn(async move {
+            let _counted = counted;
+            std::future::pending::<()>().await;
+        });
+        async move {
+            if before < 3 {
+                Err(Scripted.into())
+            } else {
+                Ok(())
+            }
+        }
+    });
+    let cache = builder(&world, &source).resource(custom).start().unwrap();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    assert_eq!(gone.load(SeqCst), 3);
+    assert_eq!(cache.counters().panics(), [].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_permit_to_dial_does_not_run_the_init_timeout() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    source.upsert(plain("b"));
+    let free = Arc::new(Notify::new());
+    let gate = Arc::clone(&free);
+    let custom = Custom::<0>::new()
+        .init_timeout(secs(3_600))
+        .init(move |cx| {
+            let gate = Arc::clone(&gate);
+            async move {
+                let _permit = cx.dial().await;
+                gate.notified().await;
+                Ok(())
+            }
+        });
+    let waits = Custom::<1>::new()
+        .requires(clustercache::Requires::wants::<Layer<4>>)
+        .init_timeout(secs(1))
+        .init(|cx| async move {
+            let _permit = cx.dial().await;
+            Ok(())
+        });
+    let cache = builder(&world, &source)
+        .resource(custom)
+        .resource(waits)
+        .configure(|options| options.dial.silent = 2)
+        .start()
+        .unwrap();
+    sleep(secs(60)).await;
+    let state = cache.state(&key("a")).unwrap();
+    assert_eq!(
+        resource(&state, "custom-1").failures,
+        0,
+        "{:?}",
+        state.resources
+    );
+    for _ in 0..4 {
+        free.notify_one();
+        settle().await;
+    }
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    cache.wait_for(&key("b"), LONG).await.unwrap();
+}
+
+// === Waiting ===
+
+#[tokio::test(start_paused = true)]
+async fn the_start_barrier_opens_when_all_are_connected_or_have_failed_once() {
+    let (world, source) = (World::default(), MemorySource::unsynced("test"));
+    world.set("bad", Answers::Refuses);
+    world.set("hung", Answers::Never);
+    let cache = builder(&world, &source).start().unwrap();
+    assert!(
+        !cache.wait_for_start(secs(5)).await.unwrap(),
+        "not synced: the limit passes"
+    );
+    for name in ["good", "bad", "hung"] {
+        source.upsert(plain(name));
+    }
+    source.upsert(clustercache::Upsert::refused(key("refused"), "no"));
+    source.synced();
+    let begun = Instant::now();
+    assert!(cache.wait_for_start(LONG).await.unwrap());
+    assert_eq!(begun.elapsed(), secs(10), "the hung one has failed once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_for_fills_its_error_at_the_deadline_and_returns_at_any_publication_of_the_key() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    let cache = builder(&world, &source).start().unwrap();
+    let begun = Instant::now();
+    let unknown = cache.wait_for(&key("a"), secs(3)).await;
+    assert!(matches!(
+        unknown,
+        Err(WaitError::Deadline(GetError::Unknown { .. }))
+    ));
+    assert_eq!(begun.elapsed(), secs(3));
+    source.upsert(clustercache::Upsert::refused(key("a"), "bad field").with_uid("a"));
+    let refused = cache.wait_for(&key("a"), secs(3)).await.unwrap_err();
+    assert!(matches!(refused, WaitError::Deadline(GetError::Refused(_))));
+    assert!(refused.to_string().contains("bad field"), "{refused}");
+    world.set("a", Answers::Refuses);
+    source.upsert(plain("a"));
+    let connecting = cache.wait_for(&key("a"), secs(3)).await;
+    assert!(matches!(
+        connecting,
+        Err(WaitError::Deadline(GetError::Connecting(_)))
+    ));
+    let waits = tokio::spawn({
+        let cache = cache.clone();
+        async move { cache.wait_for(&key("a"), LONG).await }
+    });
+    settle().await;
+    source.upsert(cluster("a", "another", "b", "t"));
+    waits.await.unwrap().expect("whatever its identity");
 }

@@ -154,13 +154,13 @@ async fn dials_that_end_in_any_way_at_any_time_keep_the_bounds_and_leave_nothing
                         (key(&(n % 7).to_string()), u32::try_from(n % 3).unwrap());
                     let dial = async {
                         let mut permit = pool.permit(&key, failures).await;
-                        assert!(pool.silent() <= 8);
+                        assert!(pool.counts().silent <= 8);
                         tokio::select! {
                             () = permit.evicted() => return,
                             () = tokio::time::sleep(patience()) => {}
                         }
                         permit.received().await;
-                        assert!(pool.handshakes() <= 3);
+                        assert!(pool.counts().handshakes <= 3);
                         tokio::time::sleep(patience()).await;
                     };
                     // A third is given up on the way.
@@ -176,7 +176,11 @@ async fn dials_that_end_in_any_way_at_any_time_keep_the_bounds_and_leave_nothing
             dial.await.unwrap();
         }
         assert_eq!(
-            (pool.waiting(), pool.silent(), pool.handshakes()),
+            (
+                pool.counts().waiting,
+                pool.counts().silent,
+                pool.counts().handshakes
+            ),
             (0, 0, 0)
         );
         assert!(pool.0.lock().wakes.is_empty());

@@ -11,8 +11,9 @@ use tokio::time::sleep;
 
 use super::{HookKind, News, Report};
 use crate::{
-    Answer, CheckContext, FailureKind, Refresh, Route, TeardownContext, TeardownReason,
-    connection::{Connection, Scope, Up},
+    Answer, CheckContext, EngineStatus, FailureKind, Refresh, Route, TeardownContext,
+    TeardownReason,
+    connection::{Connection, NoValue, Scope, Up},
     context::InitContext,
     hook::{self, Ended},
     latch::Latch,
@@ -20,7 +21,7 @@ use crate::{
         detector::ProbeResult,
         resources::{Failure, Outcome},
     },
-    resource::{Then, escaped},
+    resource::{Then, Value, escaped},
     shared::Shared,
 };
 
@@ -28,14 +29,14 @@ use crate::{
 const KILL: Duration = Duration::from_secs(1);
 
 impl Connection {
-    async fn report(&self, news: News) {
+    /// Whether there is an engine that hears it.
+    async fn report(&self, news: News) -> bool {
         let report = Report {
             key: self.key.clone(),
             generation: self.generation,
             news,
         };
-        // An error says that the engine has ended: nobody is interested.
-        let _ = self.shared.reports.send(report).await;
+        self.shared.reports.send(report).await.is_ok()
     }
 }
 
@@ -52,6 +53,10 @@ pub(super) async fn init(cx: InitContext) {
             () = attempt.paused.timeout(registered.init_timeout) => {}
         }
     };
+    // What an earlier one left, that was not applicable.
+    if let Some(before) = connection.pop_none(attempt.slot) {
+        end_tasks(&before.scope, Duration::ZERO).await;
+    }
     let hook = Box::pin(async {
         registered
             .provider
@@ -89,20 +94,32 @@ pub(super) async fn init(cx: InitContext) {
             )
         }
     };
+    // The tasks of one that is not applicable live on: they may see when it is.
+    let none = |failure: &Failure| failure.then == Then::NotApplicable;
+    let value = match &failure {
+        Some(failure) if none(failure) => Some(Arc::new(NoValue) as Value),
+        _ => value,
+    };
     if let Some(failure) = &failure {
-        end_tasks(&attempt.scope, Duration::ZERO).await;
+        if !none(failure) {
+            end_tasks(&attempt.scope, Duration::ZERO).await;
+        }
         tracing::debug!(cluster = %connection.key, resource = who, error = %failure.text, "init failed");
     }
     connection.finished(&attempt, value);
     let outcome = failure.map_or(Outcome::Up, Outcome::Failed);
     let (slot, incarnation) = (attempt.slot, attempt.life.incarnation);
-    connection
-        .report(News::Finished {
-            slot,
-            incarnation,
-            outcome,
-        })
-        .await;
+    let news = News::Finished {
+        slot,
+        incarnation,
+        outcome,
+    };
+    if !connection.report(news).await {
+        // The engine has dropped all values before this one came.
+        while let Some(up) = connection.pop(|_| true) {
+            let _ = hook::call(&shared.counters, who, || drop(up));
+        }
+    }
 }
 
 /// Ends the tasks that a resource spawned: first politely, for as long as `grace`.
@@ -136,7 +153,9 @@ impl TakeDown {
             reason: self.reason,
         };
         while let Some(up) = self.connection.pop(|slot| self.takes(slot)) {
+            self.connection.set_tearing_down(Some(up.slot()));
             self.tear_down(up, &cx).await;
+            self.connection.set_tearing_down(None);
         }
         self.connection.forget_predecessor();
         self.done.set();
@@ -170,6 +189,7 @@ impl TakeDown {
             tokio::select! {
                 () = attempt.done.wait() => {}
                 () = sleep(limit) => self.abandoned(attempt.slot),
+                () = self.abandon.wait() => self.abandoned(attempt.slot),
             }
         }
     }
@@ -179,6 +199,11 @@ impl TakeDown {
         let who = shared.plan.name(slot);
         let Up { value, attempt } = up;
         attempt.scope.ending.set();
+        if value.is::<NoValue>() {
+            return end_tasks(&attempt.scope, Duration::ZERO).await;
+        }
+        // One that came up while its connection went was never published, and is not current either.
+        attempt.life.retired.set();
         let registered = &shared.providers[slot];
         let stop = async {
             tokio::select! {
@@ -215,7 +240,8 @@ impl TakeDown {
     }
 
     fn left(&self, slot: usize, hook: HookKind) {
-        if self.reason == TeardownReason::Shutdown {
+        // Also of a connection that was on its way out before.
+        if self.shared().registry.status() == EngineStatus::ShuttingDown {
             self.shared().left(&self.connection.key, slot, hook);
         }
     }

@@ -1,7 +1,7 @@
 //! Model checks of events (rule 13): subscribers and waiters against changes, drops, slow readers and the end, under schedules that a
 //! checker chooses. A wake-up that is lost is a deadlock there, which the checker reports.
 //!
-//! `RUSTFLAGS='--cfg clustercache_shuttle' cargo test -p clustercache --lib model`: 10,000 random schedules of each, or
+//! `models/Cargo.toml` has the commands: 10,000 random schedules of each, or
 //! `CLUSTERCACHE_SCHEDULES`. With `clustercache_loom` in its place: all schedules of smaller ones, up to two preemptions.
 
 use std::{collections::BTreeMap, future::poll_fn, pin::pin, sync::Arc, task::Poll};

@@ -3,8 +3,9 @@
 #![allow(dead_code, unreachable_pub)] // each test file uses its part of it
 
 use std::{
+    any::Any,
     collections::{BTreeMap, BTreeSet},
-    future::pending,
+    future::{Future, pending},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -12,9 +13,10 @@ use std::{
 use async_trait::async_trait;
 use clustercache::{
     Answer, Builder, CheckContext, CheckError, ClusterAccess, ClusterCache, ClusterKey,
-    ClusterResource, FailureKind, HealthCheck, InitContext, InitError, MemorySource, Refresh,
-    Requires, Resource, Route, TeardownContext, Upsert,
+    ClusterResource, ClusterState, FailureKind, HealthCheck, InitContext, InitError, MemorySource,
+    Refresh, Requires, Resource, ResourceState, Route, TeardownContext, Upsert,
 };
+use futures_util::{StreamExt, future::BoxFuture};
 use tokio::sync::Notify;
 
 /// All servers of a test, and what was done to providers.
@@ -52,6 +54,8 @@ pub enum Answers {
     Status(u16),
     /// The next request fails, those after it do not.
     FailsOnce,
+    /// The provider says that the cluster has no such thing.
+    NotApplicable,
     /// What goes over connections that were made before is lost; new ones work.
     OldConnectionsDie,
 }
@@ -95,6 +99,21 @@ impl World {
         self.0.changed.notify_waiters();
     }
 
+    /// What was done to providers so far; it is left as it is.
+    pub fn noted(&self) -> Vec<String> {
+        self.lock().journal.clone()
+    }
+
+    /// How many lines of the journal, which is left as it is, begin so.
+    pub fn count(&self, begin: &str) -> usize {
+        let inner = self.lock();
+        inner
+            .journal
+            .iter()
+            .filter(|line| line.starts_with(begin))
+            .count()
+    }
+
     /// What was done to providers since this was last called.
     pub fn journal(&self) -> Vec<String> {
         std::mem::take(&mut self.lock().journal)
@@ -102,6 +121,11 @@ impl World {
 
     /// Waits until the journal, which is left as it is, has a line that begins so.
     pub async fn until_noted(&self, begin: &str) {
+        let noted = tokio::time::timeout(LONG, self.noted_so(begin)).await;
+        assert!(noted.is_ok(), "no {begin:?} in {:?}", self.noted());
+    }
+
+    async fn noted_so(&self, begin: &str) {
         loop {
             let changed = self.0.changed.notified();
             tokio::pin!(changed);
@@ -164,6 +188,7 @@ impl World {
                 Answers::Refuses | Answers::FailsOnce => {
                     return error(FailureKind::Refused, "connection refused");
                 }
+                Answers::NotApplicable => return error(FailureKind::Other, "not applicable"),
                 Answers::Status(401) => return error(FailureKind::Unauthorized, "401"),
                 Answers::Status(status) => {
                     return error(FailureKind::Status(status), "a bad status");
@@ -177,6 +202,7 @@ impl World {
 pub struct Net(pub World);
 
 pub struct NetValue {
+    pub cx: InitContext,
     pub access: Mutex<ClusterAccess>,
     /// How often the pooled connection was replaced.
     pub replaced: Mutex<usize>,
@@ -197,9 +223,13 @@ impl ClusterResource for Net {
     async fn init(&self, cx: &InitContext) -> Result<NetValue, InitError> {
         let access = cx.access()?;
         let answer = self.0.request(&access, false).await;
-        answer.map_err(|error| InitError::retry(error.clone()).of_kind(error.kind()))?;
+        answer.map_err(|error| match error.to_string() {
+            no if no == "not applicable" => InitError::not_applicable(no),
+            _ => InitError::retry(error.clone()).of_kind(error.kind()),
+        })?;
         self.0.note(format!("{} net up", cx.key().name()));
         Ok(NetValue {
+            cx: cx.clone(),
             access: access.into(),
             replaced: Mutex::default(),
         })
@@ -254,6 +284,8 @@ pub enum Act {
     EndsSlowly(Duration),
     EndsWithPanic,
     EndsNever,
+    /// Its init takes so long.
+    Slow(Duration),
 }
 
 impl Script {
@@ -262,6 +294,11 @@ impl Script {
             .lock()
             .unwrap()
             .insert(cluster.into(), acts.into_iter().rev().collect());
+    }
+
+    pub fn set_all(&self, cluster: &str, mut acts: Vec<Act>) {
+        acts.reverse();
+        self.0.lock().unwrap().insert(cluster.into(), acts);
     }
 
     fn next(&self, cluster: &str) -> Act {
@@ -311,9 +348,10 @@ impl<const N: usize> ClusterResource for Layer<N> {
             Act::Hangs => pending().await,
             Act::NeedsAccess => return Err(InitError::needs_access(Scripted)),
             Act::NotApplicable => return Err(InitError::not_applicable("the script says so")),
+            Act::Slow(time) => tokio::time::sleep(time).await,
             Act::Works | Act::EndsSlowly(_) | Act::EndsWithPanic | Act::EndsNever => {}
         }
-        assert!(cx.get::<Net>()?.is_current() || !cx.get::<Net>()?.is_current());
+        cx.get::<Net>()?;
         self.world.note(format!("{name} {} up", self.name()));
         Ok(LayerValue {
             act,
@@ -371,3 +409,203 @@ pub fn builder(world: &World, source: &MemorySource) -> Builder {
 
 /// Longer than anything that a test waits for; simulated, so it costs nothing.
 pub const LONG: Duration = Duration::from_secs(3_600);
+
+/// A provider whose hooks a test gives; `N` tells several apart. It requires `Net`.
+pub struct Custom<const N: usize> {
+    requires: Requires,
+    init: Init,
+    teardown: Teardown,
+    refresh: TakesAccess,
+    init_timeout: Duration,
+    teardown_timeout: Duration,
+}
+
+type Init = Box<
+    dyn Fn(InitContext) -> BoxFuture<'static, Result<Arc<dyn Any + Send + Sync>, InitError>>
+        + Send
+        + Sync,
+>;
+type Teardown = Box<dyn Fn(&CustomValue, &TeardownContext) -> BoxFuture<'static, ()> + Send + Sync>;
+type TakesAccess = Box<dyn Fn(&CustomValue, &ClusterAccess) -> Refresh + Send + Sync>;
+
+pub struct CustomValue {
+    pub cx: InitContext,
+    pub any: Arc<dyn Any + Send + Sync>,
+}
+
+impl<const N: usize> Custom<N> {
+    /// Makes nothing in particular.
+    pub fn new() -> Self {
+        Self {
+            requires: Requires::nothing().resource::<Net>(),
+            init: Box::new(|_| Box::pin(async { Ok(Arc::new(()) as _) })),
+            teardown: Box::new(|_, _| Box::pin(async {})),
+            refresh: Box::new(|_, _| Refresh::Unchanged),
+            init_timeout: Duration::from_secs(10),
+            teardown_timeout: Duration::from_secs(5),
+        }
+    }
+
+    pub fn requires(mut self, change: impl FnOnce(Requires) -> Requires) -> Self {
+        self.requires = change(self.requires);
+        self
+    }
+
+    pub fn init<T, F>(mut self, init: impl Fn(InitContext) -> F + Send + Sync + 'static) -> Self
+    where
+        T: Send + Sync + 'static,
+        F: Future<Output = Result<T, InitError>> + Send + 'static,
+    {
+        self.init = Box::new(move |cx| {
+            let made = init(cx);
+            Box::pin(async move { Ok(Arc::new(made.await?) as _) })
+        });
+        self
+    }
+
+    pub fn teardown<F>(
+        mut self,
+        teardown: impl Fn(&CustomValue, &TeardownContext) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.teardown = Box::new(move |value, cx| Box::pin(teardown(value, cx)));
+        self
+    }
+
+    pub fn refresh(
+        mut self,
+        refresh: impl Fn(&CustomValue, &ClusterAccess) -> Refresh + Send + Sync + 'static,
+    ) -> Self {
+        self.refresh = Box::new(refresh);
+        self
+    }
+
+    pub fn init_timeout(mut self, limit: Duration) -> Self {
+        self.init_timeout = limit;
+        self
+    }
+
+    pub fn teardown_timeout(mut self, limit: Duration) -> Self {
+        self.teardown_timeout = limit;
+        self
+    }
+}
+
+impl CustomValue {
+    /// What the test's init made.
+    pub fn made<T: 'static>(&self) -> &T {
+        self.any.downcast_ref().expect("the test made this type")
+    }
+}
+
+#[async_trait]
+impl<const N: usize> ClusterResource for Custom<N> {
+    type Value = CustomValue;
+
+    fn name(&self) -> &'static str {
+        ["custom-0", "custom-1", "custom-2", "custom-3", "custom-4"][N]
+    }
+
+    fn requires(&self) -> Requires {
+        self.requires.clone()
+    }
+
+    fn init_timeout(&self) -> Duration {
+        self.init_timeout
+    }
+
+    fn teardown_timeout(&self) -> Duration {
+        self.teardown_timeout
+    }
+
+    async fn init(&self, cx: &InitContext) -> Result<CustomValue, InitError> {
+        let any = (self.init)(cx.clone()).await?;
+        Ok(CustomValue {
+            cx: cx.clone(),
+            any,
+        })
+    }
+
+    async fn teardown(&self, value: Resource<Self>, cx: &TeardownContext) {
+        assert!(!value.is_current(), "torn down while readers get it");
+        (self.teardown)(&value, cx).await;
+    }
+
+    fn refresh(&self, value: &CustomValue, access: &ClusterAccess) -> Refresh {
+        (self.refresh)(value, access)
+    }
+}
+
+pub const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+pub const fn millis(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// Waits until the state of a cluster is as `is` says; looks again at every event.
+pub async fn until(
+    cache: &ClusterCache,
+    name: &str,
+    is: impl Fn(&ClusterState) -> bool,
+) -> ClusterState {
+    let mut events = cache.subscribe().key(&key(name));
+    let so = async {
+        loop {
+            match cache.state(&key(name)) {
+                Ok(state) if is(&state) => return state,
+                _ => assert!(events.next().await.is_some(), "the cache ended"),
+            }
+        }
+    };
+    match tokio::time::timeout(LONG, so).await {
+        Ok(state) => state,
+        Err(_) => panic!("never so: {:?}", cache.state(&key(name))),
+    }
+}
+
+/// Waits until readers no longer get a value.
+pub async fn gone<R: ClusterResource>(value: &Resource<R>) {
+    let gone = tokio::time::timeout(LONG, value.retired()).await;
+    gone.expect("it goes")
+        .expect("nothing of this waits inside a hook");
+}
+
+/// Waits until a key is not known any more.
+pub async fn until_unknown(cache: &ClusterCache, name: &str) {
+    let mut events = cache.subscribe().key(&key(name));
+    let so = async {
+        while cache.state(&key(name)).is_ok() {
+            assert!(events.next().await.is_some(), "the cache ended");
+        }
+    };
+    let unknown = tokio::time::timeout(LONG, so).await;
+    assert!(
+        unknown.is_ok(),
+        "never removed: {:?}",
+        cache.state(&key(name))
+    );
+}
+
+/// The phase of a resource, and what it says.
+pub fn resource(state: &ClusterState, name: &str) -> ResourceState {
+    let mut resources = state.resources.iter();
+    let found = resources.find(|resource| resource.name == name);
+    found.expect("a registered name").clone()
+}
+
+/// Lets everything happen that can happen without time passing.
+pub async fn settle() {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The number of a test's seeds: more on demand.
+pub fn seeds(few: u64) -> std::ops::Range<u64> {
+    let more = std::env::var("CLUSTERCACHE_SEEDS");
+    0..more.ok().and_then(|more| more.parse().ok()).unwrap_or(few)
+}

@@ -15,8 +15,6 @@ pub(crate) struct Package {
     pub(crate) features: Vec<String>,
     pub(crate) examples: Vec<Example>,
     pub(crate) rust_version: Option<String>,
-    /// `[package.metadata.model-checks.NAME]`, see `test.rs`.
-    pub(crate) model_checks: Vec<ModelCheck>,
 }
 
 /// An example program.
@@ -25,15 +23,6 @@ pub(crate) struct Example {
     pub(crate) name: String,
     /// The features without which it is not built.
     pub(crate) features: Vec<String>,
-}
-
-/// Tests that are built with a `cfg` of their own.
-#[derive(Debug)]
-pub(crate) struct ModelCheck {
-    pub(crate) name: String,
-    pub(crate) cfg: String,
-    /// The integration test to run; the tests of the library where there is none.
-    pub(crate) test: Option<String>,
 }
 
 /// The folder of the workspace's `Cargo.toml`.
@@ -81,7 +70,6 @@ fn package(package: &Value) -> Result<Package> {
             .iter()
             .any(|kind| kind == "example")
     };
-    let model_checks = package["metadata"]["model-checks"].as_object();
     Ok(Package {
         name: text(&package["name"])?,
         features: features
@@ -100,17 +88,6 @@ fn package(package: &Value) -> Result<Package> {
             })
             .collect::<Result<_>>()?,
         rust_version: package["rust_version"].as_str().map(str::to_owned),
-        model_checks: model_checks
-            .into_iter()
-            .flatten()
-            .map(|(name, check)| {
-                Ok(ModelCheck {
-                    name: name.clone(),
-                    cfg: text(&check["cfg"]).with_context(|| format!("model-checks.{name}.cfg"))?,
-                    test: check["test"].as_str().map(str::to_owned),
-                })
-            })
-            .collect::<Result<_>>()?,
     })
 }
 

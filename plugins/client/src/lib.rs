@@ -1,1 +1,40 @@
-//! To be written.
+//! A [`kube::Client`] for every cluster of a [`clustercache`], over a transport of our own that a cluster cannot stall, and the health
+//! check over the same connection.
+//!
+//! ```no_run
+//! use clustercache::{ClusterCache, ClusterKey, MemorySource};
+//! use clustercache_client::{ClientExt, KubeClient};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let cache = ClusterCache::builder()
+//!     .source(MemorySource::new("fleet"))
+//!     .resource(KubeClient::new().user_agent("fleet-controller/1.0"))
+//!     .health_from::<KubeClient>()
+//!     .start()?;
+//!
+//! // In a reconciler: never waits.
+//! let client = cache.client(&ClusterKey::named("eu-1"))?;
+//! println!("{}", client.apiserver_version().await?.git_version);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - One HTTP/2 connection a cluster, or a few of HTTP/1.1 where the server has no HTTP/2. Requests that find none up wait for one dial.
+//! - Every call has a [deadline](Deadlines), waiting and body included. A watch has one until its head.
+//! - A new token is used by the next request, on the same connection. A new client certificate has a new connection; watches end on the
+//!   old one.
+//! - No retries, no redirects. A [`TransportError`] says at which stage a call failed.
+
+mod check;
+mod client;
+mod deadlines;
+mod ext;
+mod provider;
+mod status;
+mod transport;
+
+pub use client::ClusterClient;
+pub use deadlines::Deadlines;
+pub use ext::{ClientExt, ClusterClientExt};
+pub use provider::KubeClient;
+pub use transport::{TlsReason, TransportError, Wait};

@@ -1,0 +1,52 @@
+//! How long anything on the outside may take: every wait has a deadline.
+
+use std::time::Duration;
+
+/// The deadlines of a client. Each covers what its words say, waiting included.
+///
+/// ```
+/// use std::time::Duration;
+/// use clustercache_client::{Deadlines, KubeClient};
+///
+/// let mut deadlines = Deadlines::default();
+/// deadlines.list = Duration::from_secs(120);
+/// let provider = KubeClient::new().deadlines(deadlines);
+/// # let _ = provider;
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Deadlines {
+    /// A read or write of one object, and the head of a watch: from the call to the last byte of the answer. Default 10 s.
+    pub call: Duration,
+    /// A list of a collection, or the deletion of one: from the call to the last byte. Default 30 s.
+    pub list: Duration,
+    /// One health check, all its questions together. Default 3 s.
+    pub probe: Duration,
+    /// A dial: resolving the endpoint's name. Default 3 s.
+    pub resolve: Duration,
+    /// A dial: TCP, all addresses together. Default 5 s.
+    pub connect: Duration,
+    /// A dial: TLS until the server's first byte, from that to its end, and the beginning of HTTP; each. Default 5 s.
+    pub tls: Duration,
+    /// What calls in flight get when the connection is torn down; half of it when the cache shuts down. Default 5 s.
+    pub close: Duration,
+    /// How long a watch stays on the old connection after the client certificate was replaced; it ends sooner if the old
+    /// certificate does. Default 10 min.
+    pub drain: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        let secs = Duration::from_secs;
+        Self {
+            call: secs(10),
+            list: secs(30),
+            probe: secs(3),
+            resolve: secs(3),
+            connect: secs(5),
+            tls: secs(5),
+            close: secs(5),
+            drain: secs(600),
+        }
+    }
+}

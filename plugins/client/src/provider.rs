@@ -1,0 +1,180 @@
+//! The provider of clients, which is the health check as well: both speak over the same connection, so one verdict holds for both.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use clustercache::{
+    Answer, CheckContext, CheckError, ClusterAccess, ClusterResource, HealthCheck, InitContext,
+    InitError, Refresh, Requires, Resource, Route, TeardownContext, TeardownReason,
+};
+use http::HeaderValue;
+use tokio::time::Instant;
+
+use crate::{
+    ClusterClient, Deadlines, TransportError,
+    check::{Ask, Reply, check, failed},
+    transport::{Fresh, Hooks, Transport},
+};
+
+/// Makes a [`ClusterClient`] for each cluster, and checks its health by `/readyz`.
+///
+/// Its `init` dials and waits for the first good answer. A new token, or a new client certificate, is taken in place.
+///
+/// ```
+/// use clustercache_client::KubeClient;
+///
+/// let provider = KubeClient::new().user_agent("fleet-controller/1.0");
+/// # let _ = provider;
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct KubeClient {
+    user_agent: String,
+    deadlines: Deadlines,
+}
+
+impl KubeClient {
+    /// With the default [`Deadlines`], and this crate's name as user agent.
+    pub fn new() -> Self {
+        Self {
+            user_agent: concat!("clustercache/", env!("CARGO_PKG_VERSION")).into(),
+            deadlines: Deadlines::default(),
+        }
+    }
+
+    /// How requests name us, such as `fleet-controller/1.0`; requests that have a `User-Agent` keep theirs.
+    pub fn user_agent(mut self, user_agent: impl Into<String>) -> Self {
+        self.user_agent = user_agent.into();
+        self
+    }
+
+    /// Other deadlines.
+    pub fn deadlines(mut self, deadlines: Deadlines) -> Self {
+        self.deadlines = deadlines;
+        self
+    }
+}
+
+impl Default for KubeClient {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl ClusterResource for KubeClient {
+    type Value = ClusterClient;
+
+    fn name(&self) -> &'static str {
+        "kube-client"
+    }
+
+    fn requires(&self) -> Requires {
+        Requires::nothing().access()
+    }
+
+    fn init_timeout(&self) -> Duration {
+        let Deadlines {
+            resolve,
+            connect,
+            tls,
+            probe,
+            ..
+        } = self.deadlines;
+        resolve + connect + tls * 3 + probe
+    }
+
+    fn teardown_timeout(&self) -> Duration {
+        self.deadlines.close + Duration::from_secs(1)
+    }
+
+    async fn init(&self, cx: &InitContext) -> Result<ClusterClient, InitError> {
+        let user_agent = HeaderValue::from_str(&self.user_agent).map_err(|_| {
+            InitError::needs_access(
+                "the user agent cannot stand in a header; give another one to KubeClient",
+            )
+        })?;
+        let hooks = Hooks::of(cx);
+        let transport = Transport::new(cx.access()?, hooks, self.deadlines.clone(), user_agent)
+            .map_err(InitError::needs_access)?;
+        // Waiting for a permit to dial is in here: the deadline of the first answer begins after it.
+        transport
+            .connected()
+            .await
+            .map_err(|error| of(failed(&error)))?;
+        let until = Instant::now() + self.deadlines.probe;
+        check(&mut Pooled {
+            transport: &transport,
+            until,
+        })
+        .await
+        .map_err(of)?;
+        cx.alive().answered();
+        Ok(ClusterClient::new(transport))
+    }
+
+    async fn teardown(&self, value: Resource<Self>, cx: &TeardownContext) {
+        let grace = match cx.reason() {
+            // It has a limit itself, below which everything is to be over.
+            TeardownReason::Shutdown => self.deadlines.close / 2,
+            _ => self.deadlines.close,
+        };
+        value.transport.close(grace).await;
+    }
+
+    fn refresh(&self, value: &ClusterClient, access: &ClusterAccess) -> Refresh {
+        value.transport.refresh(access)
+    }
+}
+
+#[async_trait]
+impl HealthCheck for KubeClient {
+    async fn check(&self, value: &ClusterClient, cx: &CheckContext) -> Result<Answer, CheckError> {
+        let (transport, until) = (&value.transport, Instant::now() + self.deadlines.probe);
+        match cx.route() {
+            Route::Pooled => check(&mut Pooled { transport, until }).await,
+            Route::Fresh => {
+                // Boxed: a dial is large, and most probes have none.
+                let fresh = Box::pin(transport.fresh(cx, until)).await;
+                let fresh = fresh.map_err(|error| failed(&error))?;
+                check(&mut Alone { fresh, until }).await
+            }
+        }
+    }
+
+    fn replace_pooled(&self, value: &ClusterClient) {
+        value.transport.replace_pooled();
+    }
+}
+
+/// The kind of a failed check is the kind of a failed init: 401 makes the source read its access again.
+fn of(error: CheckError) -> InitError {
+    let kind = error.kind();
+    InitError::retry(error).of_kind(kind)
+}
+
+/// Asks over the connections that calls use.
+pub(crate) struct Pooled<'a> {
+    pub(crate) transport: &'a Transport,
+    pub(crate) until: Instant,
+}
+
+#[async_trait]
+impl Ask for Pooled<'_> {
+    async fn ask(&mut self, path: &'static str) -> Result<Reply, TransportError> {
+        self.transport.ask(path, self.until).await
+    }
+}
+
+/// Asks over a connection of its own.
+pub(crate) struct Alone {
+    pub(crate) fresh: Fresh,
+    pub(crate) until: Instant,
+}
+
+#[async_trait]
+impl Ask for Alone {
+    async fn ask(&mut self, path: &'static str) -> Result<Reply, TransportError> {
+        self.fresh.ask(path, self.until).await
+    }
+}

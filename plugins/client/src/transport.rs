@@ -1,0 +1,244 @@
+//! Our own way to an API server, below a `kube::Client`: one for each connection of a cluster. Endpoint, credential and the connections
+//! made with it are one value, read once for each time that a request is sent, so that a credential goes nowhere but to its own
+//! endpoint. It never waits or fails in `poll_ready`, and when it is closed nothing of it is left.
+
+mod body;
+mod call;
+mod class;
+mod classify;
+mod dial;
+mod error;
+mod hooks;
+mod lease;
+mod line;
+mod link;
+mod probe;
+mod silent;
+mod target;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Duration, SystemTime},
+};
+
+use arc_swap::ArcSwap;
+use clustercache::{AccessChange, ClusterAccess, Refresh};
+use http::{HeaderValue, Request, Response};
+use kube::client::Body;
+use secrecy::ExposeSecret;
+use tokio::time::timeout;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::Service;
+
+pub use self::error::{TlsReason, TransportError, Wait};
+use self::{
+    body::ResponseBody,
+    class::Class,
+    line::{Line, NoLease},
+    target::Target,
+    tls::{AccessProblem, Tls},
+};
+pub(crate) use self::{hooks::Hooks, probe::Fresh};
+use crate::Deadlines;
+
+/// Sends requests to one cluster. Clones share everything; when the last is dropped, what is open ends.
+#[derive(Clone)]
+pub(crate) struct Transport(Arc<Inner>);
+
+struct Inner {
+    identity: ArcSwap<Identity>,
+    shared: Arc<Shared>,
+}
+
+/// Who we are, and the connections on which we are that. One value: a request that has the one has the other.
+struct Identity {
+    access: ClusterAccess,
+    authorization: Option<HeaderValue>,
+    line: Arc<Line>,
+}
+
+/// What does not change in a transport's life.
+pub(crate) struct Shared {
+    target: Target,
+    hooks: Hooks,
+    deadlines: Deadlines,
+    user_agent: HeaderValue,
+    /// No new calls; watches end.
+    closing: CancellationToken,
+    /// Everything ends.
+    killed: CancellationToken,
+    /// Calls in flight, without watches.
+    calls: TaskTracker,
+    tasks: TaskTracker,
+}
+
+impl Transport {
+    /// Judges the access; nothing is dialled before the first request.
+    pub(crate) fn new(
+        access: ClusterAccess,
+        hooks: Hooks,
+        deadlines: Deadlines,
+        user_agent: HeaderValue,
+    ) -> Result<Self, AccessProblem> {
+        let tls = Tls::new(&access)?;
+        let shared = Arc::new(Shared {
+            target: Target::new(access.endpoint())?,
+            hooks,
+            deadlines,
+            user_agent,
+            closing: CancellationToken::new(),
+            killed: CancellationToken::new(),
+            calls: TaskTracker::new(),
+            tasks: TaskTracker::new(),
+        });
+        let identity = Identity::new(access, Line::new(&shared, tls));
+        Ok(Self(Arc::new(Inner {
+            identity: ArcSwap::from_pointee(identity),
+            shared,
+        })))
+    }
+
+    /// Takes a new credential: the next request has it. A new client certificate has connections of its own from then on; watches stay
+    /// on the old ones for a while. Another endpoint or CA, or a credential that cannot be used, is not taken.
+    pub(crate) fn refresh(&self, access: &ClusterAccess) -> Refresh {
+        let Inner { identity, shared } = &*self.0;
+        let old = identity.load_full();
+        match old.access.change_to(access) {
+            AccessChange::None => return Refresh::Unchanged,
+            AccessChange::Credential => (),
+            AccessChange::Endpoint => return Refresh::Rebuild,
+        }
+        let keep = same_certificate(&old.access, access);
+        let tls = if keep { None } else { Some(Tls::new(access)) };
+        let Ok(tls) = tls.transpose() else {
+            return Refresh::Rebuild;
+        };
+        let old = identity.rcu(|now| {
+            let line = match &tls {
+                Some(tls) => Line::new(shared, tls.clone()),
+                None => Arc::clone(&now.line),
+            };
+            Identity::new(access.clone(), line)
+        });
+        if !keep {
+            let left = left_of(&old.access);
+            let drain = shared.deadlines.drain;
+            old.line.retire(left.map_or(drain, |left| left.min(drain)));
+        }
+        Refresh::InPlace
+    }
+
+    /// The connections in use do not answer: the next request dials anew, and watches end, to resume there.
+    pub(crate) fn replace_pooled(&self) {
+        let Inner { identity, shared } = &*self.0;
+        let old = identity
+            .rcu(|now| Identity::new(now.access.clone(), Line::new(shared, now.line.tls.clone())));
+        old.line.retire(Duration::ZERO);
+    }
+
+    /// Returns when a connection is up, or has failed to come up. It has the deadlines of a dial, and none over a permit's wait.
+    pub(crate) async fn connected(&self) -> Result<(), TransportError> {
+        let Inner { identity, shared } = &*self.0;
+        while !shared.closing.is_cancelled() {
+            let line = Arc::clone(&identity.load().line);
+            match line.checkout().await {
+                Ok(_) => return Ok(()),
+                Err(NoLease::Failed(error)) => return Err(error),
+                // There is a newer one: the client certificate was replaced meanwhile.
+                Err(NoLease::Retired) => (),
+            }
+        }
+        Err(TransportError::Retired)
+    }
+
+    /// New calls fail at once, watches end at once, calls in flight get `grace`; then all connections are cut. When this returns, no
+    /// task and no descriptor of the transport is left. Dropped before, it has begun all of that and cuts at once.
+    pub(crate) async fn close(&self, grace: Duration) {
+        let Inner { identity, shared } = &*self.0;
+        let cut = shared.killed.clone().drop_guard();
+        shared.closing.cancel();
+        identity.load().line.retire(Duration::ZERO);
+        shared.calls.close();
+        // What is not done by then is cut.
+        let _ = timeout(grace, shared.calls.wait()).await;
+        drop(cut);
+        shared.tasks.close();
+        shared.tasks.wait().await;
+    }
+
+    /// How many tasks there are.
+    #[cfg(test)]
+    fn tasks(&self) -> usize {
+        self.0.shared.tasks.len()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.closing.cancel();
+        self.shared.killed.cancel();
+    }
+}
+
+impl Identity {
+    fn new(access: ClusterAccess, line: Arc<Line>) -> Self {
+        let authorization = access.credential().token().map(|token| {
+            let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()))
+                .expect("an access checks that its token can stand in a header");
+            // Not to be printed, nor kept in the compression tables of HTTP/2.
+            value.set_sensitive(true);
+            value
+        });
+        Self {
+            access,
+            authorization,
+            line,
+        }
+    }
+}
+
+/// How long the credential is still good.
+// The one place where a calendar time is a duration: a certificate ends by it, and our side of the connection with it.
+#[allow(clippy::disallowed_methods)]
+fn left_of(access: &ClusterAccess) -> Option<Duration> {
+    let ends = access.credential().expires()?;
+    Some(ends.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+fn same_certificate(old: &ClusterAccess, new: &ClusterAccess) -> bool {
+    let certificate = |access: &ClusterAccess| access.credential().client_certificate().is_some();
+    let (had, has) = (
+        old.credential().client_certificate(),
+        new.credential().client_certificate(),
+    );
+    match (had, has) {
+        (Some(old), Some(new)) => {
+            old.chain() == new.chain() && old.key().secret_der() == new.key().secret_der()
+        }
+        _ => certificate(old) == certificate(new),
+    }
+}
+
+impl Service<Request<Body>> for Transport {
+    type Response = Response<ResponseBody>;
+    type Error = TransportError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, TransportError>> + Send>>;
+
+    /// Always ready: an error here would end a `kube::Client` for ever, and waiting would stall all its calls behind one.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let class = Class::of(&request);
+        let transport = self.clone();
+        Box::pin(async move { transport.send(request, class).await })
+    }
+}

@@ -1,0 +1,202 @@
+//! One request, from the call to its answer: one deadline over all of it, no retry, except of a request that never left because its
+//! connection turned out to be closed.
+
+use std::{future::Future, sync::Arc};
+
+use http::{Request, Response, StatusCode, header};
+use kube::client::Body;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Identity, Shared, Transport,
+    body::{End, Ending, Listen, ResponseBody},
+    class::Class,
+    error::{TransportError, Wait},
+    lease::Lease,
+    line::{Line, NoLease},
+    link::Sent,
+};
+
+/// How often a request is sent that never left.
+const SENDS: usize = 3;
+
+impl Transport {
+    /// Sends `request` as one of `class`. Dropping the future cancels the request, and nothing else.
+    pub(crate) async fn send(
+        &self,
+        mut request: Request<Body>,
+        class: Class,
+    ) -> Result<Response<ResponseBody>, TransportError> {
+        let shared = &self.0.shared;
+        if request.headers().contains_key(header::UPGRADE) {
+            return Err(TransportError::Upgrade);
+        }
+        // Counted before it looks: a close that does not see it is seen by it.
+        let call = (class != Class::Stream).then(|| shared.calls.token());
+        if shared.closing.is_cancelled() {
+            return Err(TransportError::Retired);
+        }
+        let after = class.deadline(&shared.deadlines);
+        let until = match class {
+            Class::Probe(until) => until,
+            _ => Instant::now() + after,
+        };
+        let ends_with = match class {
+            Class::Stream => &shared.closing,
+            _ => &shared.killed,
+        };
+        let mut end = end_of_call(until, after, ends_with.clone());
+        prepare(shared, &mut request)?;
+        for _ in 0..SENDS {
+            let identity = self.0.identity.load_full();
+            let mut lease = match before(&mut end, identity.line.checkout()).await {
+                Err(Ending::Deadline(after)) => return Err(no_connection(&identity.line, after)),
+                Err(ending) => return Err(ending.error(Wait::Connection)),
+                Ok(Err(NoLease::Failed(error))) => return Err(error),
+                Ok(Err(NoLease::Retired)) if shared.closing.is_cancelled() => {
+                    return Err(TransportError::Retired);
+                }
+                Ok(Err(NoLease::Retired)) => continue,
+                Ok(Ok(lease)) => lease,
+            };
+            identity.sign(&mut request);
+            let sent = before(&mut end, lease.send(request)).await;
+            match sent.map_err(|ending| ending.error(Wait::Head))? {
+                Sent::Answered(response) => {
+                    let answer = Answer {
+                        class,
+                        end,
+                        call,
+                        lease,
+                    };
+                    return answer.take(shared, response);
+                }
+                Sent::Unsent(unsent) => request = *unsent,
+                Sent::Failed(error) => return Err(error),
+            }
+        }
+        let source = Arc::new(std::io::Error::other(
+            "each connection closed before the request left",
+        ));
+        Err(TransportError::Reset { source })
+    }
+}
+
+impl Identity {
+    /// Puts our credential on a request. Whoever built it does not choose another.
+    pub(super) fn sign(&self, request: &mut Request<Body>) {
+        if let Some(authorization) = &self.authorization {
+            let authorization = authorization.clone();
+            request
+                .headers_mut()
+                .insert(header::AUTHORIZATION, authorization);
+        }
+    }
+}
+
+/// An answer's head is here.
+struct Answer {
+    class: Class,
+    end: End,
+    call: Option<tokio_util::task::task_tracker::TaskTrackerToken>,
+    lease: Lease,
+}
+
+impl Answer {
+    fn take(
+        self,
+        shared: &Arc<Shared>,
+        response: Response<hyper::body::Incoming>,
+    ) -> Result<Response<ResponseBody>, TransportError> {
+        let signs = &shared.hooks.signs;
+        let status = response.status();
+        let probe = matches!(self.class, Class::Probe(_));
+        if status.is_redirection() && !probe {
+            return Err(TransportError::Redirect { status });
+        }
+        if !probe {
+            match status {
+                StatusCode::UNAUTHORIZED => signs.doubt(),
+                _ if status.is_success() => signs.answered(),
+                _ => (),
+            }
+        }
+        let refusal = status.is_client_error()
+            && status != StatusCode::UNAUTHORIZED
+            && status != StatusCode::TOO_MANY_REQUESTS;
+        let watch = self.class == Class::Stream && status.is_success();
+        let listen = match (probe, refusal, watch) {
+            (false, true, _) => Listen::Refusal(Vec::new()),
+            (false, false, true) => Listen::Watch,
+            _ => Listen::No,
+        };
+        // Only what is a stream goes on without a deadline; a refusal of one does not.
+        let end = if watch {
+            end_of_stream(&self.lease.line, shared.closing.clone())
+        } else {
+            self.end
+        };
+        // HTTP/2 shares its connection, which must be free to close behind a watch.
+        let lease = self.lease.is_exclusive().then_some(self.lease);
+        let signs = Arc::clone(signs);
+        Ok(response.map(|body| ResponseBody::new(body, end, listen, signs, lease, self.call)))
+    }
+}
+
+pub(super) fn prepare(shared: &Shared, request: &mut Request<Body>) -> Result<(), TransportError> {
+    let placed = shared.target.place(request);
+    placed.map_err(|error| TransportError::Protocol {
+        source: Arc::new(error),
+    })?;
+    request
+        .headers_mut()
+        .entry(header::USER_AGENT)
+        .or_insert_with(|| shared.user_agent.clone());
+    Ok(())
+}
+
+pub(super) fn end_of_call(
+    until: Instant,
+    after: std::time::Duration,
+    cut: CancellationToken,
+) -> End {
+    Box::pin(async move {
+        tokio::select! {
+            biased;
+            () = cut.cancelled() => Ending::Retired,
+            () = sleep_until(until) => Ending::Deadline(after),
+        }
+    })
+}
+
+fn end_of_stream(line: &Line, closing: CancellationToken) -> End {
+    let drained = line.drained.clone();
+    Box::pin(async move {
+        drained.cancelled().await;
+        if closing.is_cancelled() {
+            Ending::Retired
+        } else {
+            Ending::Drained
+        }
+    })
+}
+
+/// The end comes first: what is cut fails because of that, not because its connection is gone.
+pub(super) async fn before<T>(end: &mut End, work: impl Future<Output = T>) -> Result<T, Ending> {
+    tokio::select! {
+        biased;
+        ending = end => Err(ending),
+        done = work => Ok(done),
+    }
+}
+
+fn no_connection(line: &Line, after: std::time::Duration) -> TransportError {
+    match line.shortage() {
+        Some(what) => TransportError::Busy { what, after },
+        None => TransportError::Deadline {
+            stage: Wait::Connection,
+            after,
+        },
+    }
+}

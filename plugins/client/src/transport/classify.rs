@@ -1,0 +1,103 @@
+//! Telling what kind of failure an error of tokio-rustls, hyper or h2 is: what each wraps differs, and what is said to a person does not.
+
+use std::{error::Error, io, sync::Arc};
+
+use super::error::{TlsReason, TransportError};
+
+impl TransportError {
+    pub(crate) fn from_tls(error: io::Error) -> Self {
+        tls_inside(&error).unwrap_or_else(|| Self::from_io(error))
+    }
+
+    /// An error of a connection that was up, or of a body on it.
+    pub(crate) fn from_hyper(error: hyper::Error) -> Self {
+        let is_reset = match found(&error) {
+            Found::Tls(tls) => return tls,
+            Found::Io(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => false,
+            Found::Io(_) => true,
+            // What the other side said by RST_STREAM or GOAWAY is a reset; what we had to say to it is a breach of the protocol.
+            Found::H2 { by_them } => by_them,
+            Found::Nothing => {
+                error.is_incomplete_message() || error.is_closed() || error.is_canceled()
+            }
+        };
+        let source = Arc::new(error);
+        if is_reset {
+            Self::Reset { source }
+        } else {
+            Self::Protocol { source }
+        }
+    }
+
+    fn from_io(error: io::Error) -> Self {
+        Self::Reset {
+            source: Arc::new(error),
+        }
+    }
+}
+
+/// What is at the bottom of an error of hyper.
+enum Found {
+    Tls(TransportError),
+    Io(io::ErrorKind),
+    H2 { by_them: bool },
+    Nothing,
+}
+
+fn found(error: &hyper::Error) -> Found {
+    let mut next = Some(error as &(dyn Error + 'static));
+    while let Some(inner) = next {
+        let h2 = inner.downcast_ref::<h2::Error>();
+        let io = inner.downcast_ref::<io::Error>();
+        if let Some(io) = io.or_else(|| h2.and_then(h2::Error::get_io)) {
+            return tls_inside(io).map_or(Found::Io(io.kind()), Found::Tls);
+        }
+        if let Some(h2) = h2 {
+            return Found::H2 {
+                by_them: h2.is_remote(),
+            };
+        }
+        next = inner.source();
+    }
+    Found::Nothing
+}
+
+/// The rustls error that `error` carries. `source()` of an `io::Error` is its content's source, not its content.
+fn tls_inside(error: &io::Error) -> Option<TransportError> {
+    let tls = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    Some(TransportError::Tls {
+        reason: TlsReason::of(tls),
+        source: Arc::new(tls.clone()),
+    })
+}
+
+impl TlsReason {
+    fn of(error: &rustls::Error) -> Self {
+        use rustls::{AlertDescription as Alert, CertificateError as Bad, Error};
+        match error {
+            Error::InvalidCertificate(bad) => match bad {
+                Bad::Expired | Bad::ExpiredContext { .. } => Self::Expired,
+                Bad::NotValidYet | Bad::NotValidYetContext { .. } => Self::NotYetValid,
+                Bad::NotValidForName | Bad::NotValidForNameContext { .. } => Self::WrongName,
+                Bad::UnknownIssuer => Self::UnknownIssuer,
+                Bad::InvalidPurpose | Bad::InvalidPurposeContext { .. } => Self::NotForServers,
+                _ => Self::Certificate,
+            },
+            Error::AlertReceived(
+                Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::AccessDenied
+                | Alert::CertificateRequired,
+            ) => Self::ClientCertificateRefused,
+            Error::PeerIncompatible(_)
+            | Error::AlertReceived(Alert::ProtocolVersion | Alert::HandshakeFailure) => {
+                Self::Incompatible
+            }
+            _ => Self::Other,
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! How a request, or the way to the server, fails: which stage it was, and what kind of failure that is to the health check
+//! (each kind told apart). No error holds a header, a body or a secret.
+
+use std::{error::Error, fmt, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use clustercache::FailureKind;
+use http::StatusCode;
+
+/// Why a request to a cluster failed below HTTP, or before it was sent. A `kube::Error::Service` of our client holds one.
+///
+/// ```
+/// use clustercache_client::TransportError;
+///
+/// fn is_over(error: &kube::Error) -> bool {
+///     let kube::Error::Service(error) = error else { return false };
+///     matches!(error.downcast_ref(), Some(TransportError::Retired))
+/// }
+/// # let _ = is_over;
+/// ```
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// The endpoint's name did not resolve.
+    #[error("the name {host} did not resolve")]
+    Dns {
+        /// The name.
+        host: String,
+        /// What the resolver said.
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// No TCP connection came about: refused, unreachable, reset.
+    #[error("connecting to {address} failed")]
+    Connect {
+        /// The last address that was tried.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// TLS failed.
+    #[error("TLS failed: {reason}")]
+    Tls {
+        /// Why.
+        reason: TlsReason,
+        /// What rustls said.
+        #[source]
+        source: Arc<rustls::Error>,
+    },
+    /// The server did not take up HTTP on a new connection.
+    #[error("HTTP did not begin on a new connection")]
+    Handshake {
+        /// What hyper said.
+        #[source]
+        source: Arc<hyper::Error>,
+    },
+    /// A deadline passed.
+    #[error("{stage} took longer than {after:?}")]
+    Deadline {
+        /// What was waited for.
+        stage: Wait,
+        /// The whole deadline.
+        after: Duration,
+    },
+    /// A permit to dial, or one of the limited connections, was not to be had in time: says nothing of the cluster.
+    #[error("{what} was not to be had within {after:?}")]
+    Busy {
+        /// What was not to be had.
+        what: &'static str,
+        /// The whole deadline.
+        after: Duration,
+    },
+    /// The dial was silent for long, and given up for a newer cluster's.
+    #[error("the dial was silent, and was given up so that another cluster could be dialled")]
+    Evicted,
+    /// The connection that this client belongs to is over: get the client from the cache again.
+    #[error("the connection of this client is over; get the client from the cache again")]
+    Retired,
+    /// The server wanted to send us elsewhere.
+    #[error("the server redirects ({status}), which is not followed; give the final address")]
+    Redirect {
+        /// The status.
+        status: StatusCode,
+    },
+    /// The request asks for another protocol, which this transport does not speak.
+    #[error("the request asks for an upgrade, which this client does not do")]
+    Upgrade,
+    /// The connection, or the request's stream on it, was reset or closed.
+    #[error("the connection was reset or closed")]
+    Reset {
+        /// What was seen.
+        #[source]
+        source: Arc<dyn Error + Send + Sync>,
+    },
+    /// What came back is not what the protocol says.
+    #[error("what came back is not proper HTTP")]
+    Protocol {
+        /// What was seen.
+        #[source]
+        source: Arc<dyn Error + Send + Sync>,
+    },
+}
+
+/// What a passed deadline was waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Wait {
+    /// The endpoint's name to resolve.
+    Resolve,
+    /// A TCP connection.
+    Connect,
+    /// TLS.
+    Tls,
+    /// HTTP to begin.
+    Handshake,
+    /// A connection to send the request on.
+    Connection,
+    /// The head of the answer.
+    Head,
+    /// The body of the answer.
+    Body,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Resolve => "resolving the name",
+            Self::Connect => "connecting",
+            Self::Tls => "the TLS handshake",
+            Self::Handshake => "the HTTP handshake",
+            Self::Connection => "waiting for a connection",
+            Self::Head => "the head of the answer",
+            Self::Body => "the body of the answer",
+        })
+    }
+}
+
+/// Why TLS failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TlsReason {
+    /// The server's certificate is over.
+    Expired,
+    /// The server's certificate is not valid yet.
+    NotYetValid,
+    /// The server's certificate is for another name.
+    WrongName,
+    /// The server's certificate is not by the cluster's CA.
+    UnknownIssuer,
+    /// The server's certificate may not be used by servers.
+    NotForServers,
+    /// Anything else about the server's certificate.
+    Certificate,
+    /// The server refused our client certificate, or wants one.
+    ClientCertificateRefused,
+    /// No TLS version or cipher in common; TLS 1.2 is the oldest that is spoken.
+    Incompatible,
+    /// Anything else.
+    Other,
+}
+
+impl fmt::Display for TlsReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "the server's certificate has expired",
+            Self::NotYetValid => "the server's certificate is not valid yet",
+            Self::WrongName => "the server's certificate is for another name",
+            Self::UnknownIssuer => "the server's certificate is not signed by the cluster's CA",
+            Self::NotForServers => "the server's certificate is not for servers",
+            Self::Certificate => "the server's certificate is bad",
+            Self::ClientCertificateRefused => {
+                "the server refuses our client certificate, or wants one"
+            }
+            Self::Incompatible => "no protocol version or cipher in common",
+            Self::Other => "the handshake or a record is not as it should be",
+        })
+    }
+}
+
+impl TransportError {
+    /// What kind of failure it is to the health check.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Dns { .. } => FailureKind::Dns,
+            Self::Connect { source, .. } => match source.kind() {
+                io::ErrorKind::ConnectionRefused => FailureKind::Refused,
+                io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => {
+                    FailureKind::Reset
+                }
+                io::ErrorKind::TimedOut => FailureKind::TimedOut,
+                _ => FailureKind::Other,
+            },
+            Self::Tls { .. } => FailureKind::Tls,
+            Self::Handshake { .. } | Self::Protocol { .. } | Self::Upgrade => FailureKind::Protocol,
+            Self::Deadline { .. } => FailureKind::TimedOut,
+            Self::Busy { .. } | Self::Evicted | Self::Retired => FailureKind::Busy,
+            Self::Redirect { status } => FailureKind::Status(status.as_u16()),
+            Self::Reset { .. } => FailureKind::Reset,
+        }
+    }
+
+    /// The error and its sources on one line.
+    pub(crate) fn text(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = self.source();
+        while let Some(source) = next {
+            text.push_str(": ");
+            text.push_str(&source.to_string());
+            next = source.source();
+        }
+        text
+    }
+}

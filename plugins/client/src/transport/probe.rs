@@ -1,0 +1,133 @@
+//! Questions of the health check: over the connection that calls use, or over one that is dialled for them and nothing else.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::DropGuard;
+
+use super::{
+    Identity, Shared, Transport,
+    body::{Listen, ResponseBody},
+    call::{before, end_of_call, prepare},
+    class::Class,
+    dial::dial,
+    error::{TransportError, Wait},
+    hooks::Gate,
+    link::{Link, Sent},
+    tasks::Tasks,
+};
+use crate::check::Reply;
+
+impl Transport {
+    /// Asks for `path` over the connections that calls use.
+    pub(crate) async fn ask(&self, path: &str, until: Instant) -> Result<Reply, TransportError> {
+        let (parts, body) = self
+            .send(question(path), Class::Probe(until))
+            .await?
+            .into_parts();
+        Reply::read(parts.status, body).await
+    }
+
+    /// Dials a connection of its own for questions; it closes when it is dropped.
+    pub(crate) async fn fresh(
+        &self,
+        gate: &dyn Gate,
+        until: Instant,
+    ) -> Result<Fresh, TransportError> {
+        let shared = &self.0.shared;
+        if shared.closing.is_cancelled() {
+            return Err(TransportError::Retired);
+        }
+        let after = shared.deadlines.probe;
+        let permit = timeout_at(until, gate.permit()).await;
+        let what = "a permit to dial";
+        let permit = permit.map_err(|_| TransportError::Busy { what, after })?;
+        let identity = self.0.identity.load_full();
+        let tasks = Tasks::new(&shared.tasks, shared.killed.child_token());
+        let closed = tasks.killed.clone().drop_guard();
+        let up = async {
+            let (target, tls) = (&shared.target, &identity.line.tls);
+            let (stream, _permit) = dial(target, tls, permit, &shared.deadlines).await?;
+            Link::begin(stream, &tasks, || ()).await
+        };
+        let stage = Wait::Connection;
+        let link = timeout_at(until, up).await;
+        let link = link.map_err(|_| TransportError::Deadline { stage, after })??;
+        Ok(Fresh {
+            identity,
+            link,
+            shared: Arc::clone(shared),
+            _closed: closed,
+        })
+    }
+}
+
+/// A connection for one probe.
+pub(crate) struct Fresh {
+    /// The one that it was dialled with: it sends no other.
+    identity: Arc<Identity>,
+    link: Link,
+    shared: Arc<Shared>,
+    _closed: DropGuard,
+}
+
+impl Fresh {
+    pub(crate) async fn ask(
+        &mut self,
+        path: &str,
+        until: Instant,
+    ) -> Result<Reply, TransportError> {
+        let after = self.shared.deadlines.probe;
+        let mut end = end_of_call(until, after, self.shared.killed.clone());
+        let mut request = question(path);
+        prepare(&self.shared, &mut request)?;
+        self.identity.sign(&mut request);
+        match self.link {
+            Link::H2(_) => self.shared.target.absolute(&mut request),
+            Link::H1(_) => self.shared.target.origin(&mut request),
+        }
+        let sent = before(&mut end, self.link.send(request)).await;
+        let response = match sent.map_err(|ending| ending.error(Wait::Head))? {
+            Sent::Answered(response) => response,
+            Sent::Failed(error) => return Err(error),
+            Sent::Unsent(_) => {
+                let source = Arc::new(std::io::Error::other("closed before the question left"));
+                return Err(TransportError::Reset { source });
+            }
+        };
+        let (parts, body) = response.into_parts();
+        let signs = Arc::clone(&self.shared.hooks.signs);
+        let body = ResponseBody::new(body, end, Listen::No, signs, None, None);
+        Reply::read(parts.status, body).await
+    }
+}
+
+fn question(path: &str) -> Request<Body> {
+    Request::get(path)
+        .body(Body::empty())
+        .expect("the paths of questions are constants")
+}
+
+impl Reply {
+    /// Reads a body up to the limit of an answer to a question; what is beyond is not asked for.
+    async fn read(status: StatusCode, mut body: ResponseBody) -> Result<Self, TransportError> {
+        let mut bytes = Vec::new();
+        while bytes.len() < Self::MOST {
+            let Some(frame) = body.frame().await else {
+                break;
+            };
+            if let Ok(data) = frame?.into_data() {
+                let room = Self::MOST - bytes.len();
+                bytes.extend_from_slice(&data[..data.len().min(room)]);
+            }
+        }
+        Ok(Self {
+            status,
+            body: Bytes::from(bytes),
+        })
+    }
+}

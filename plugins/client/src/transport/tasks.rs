@@ -1,0 +1,82 @@
+//! The tasks behind a transport. Each ends when its connections are killed, and can be waited for: nothing survives a connection.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use pin_project_lite::pin_project;
+use tokio_util::{
+    sync::{CancellationToken, WaitForCancellationFutureOwned},
+    task::TaskTracker,
+};
+
+/// Runs the tasks of some connections, which end together.
+#[derive(Clone)]
+pub(crate) struct Tasks {
+    /// All of the transport.
+    all: TaskTracker,
+    /// Those of these connections.
+    own: TaskTracker,
+    pub(crate) killed: CancellationToken,
+}
+
+impl Tasks {
+    pub(crate) fn new(all: &TaskTracker, killed: CancellationToken) -> Self {
+        Self {
+            all: all.clone(),
+            own: TaskTracker::new(),
+            killed,
+        }
+    }
+
+    pub(crate) fn spawn<F>(&self, task: F)
+    where
+        F: Future + Send + 'static,
+        F::Output: Send,
+    {
+        let killed = self.killed.clone().cancelled_owned();
+        let task = Until { killed, task };
+        self.all.spawn(self.own.track_future(task));
+    }
+
+    /// Returns when there are none.
+    pub(crate) async fn gone(&self) {
+        self.own.close();
+        self.own.wait().await;
+    }
+}
+
+/// Hyper's own tasks of an HTTP/2 connection, and of each request on it, are ours too.
+impl<F> hyper::rt::Executor<F> for Tasks
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, task: F) {
+        self.spawn(task);
+    }
+}
+
+pin_project! {
+    // By hand: an async block would hold what it is given twice, and the task of an HTTP/2 connection is large.
+    struct Until<F> {
+        #[pin]
+        killed: WaitForCancellationFutureOwned,
+        #[pin]
+        task: F,
+    }
+}
+
+impl<F: Future> Future for Until<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        if this.killed.poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        this.task.poll(cx).map(|_| ())
+    }
+}

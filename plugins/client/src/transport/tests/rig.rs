@@ -1,0 +1,184 @@
+//! A transport on a fake cluster, with ears that count what they hear.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use clustercache::ClusterAccess;
+use clustercache_testkit::fleet::{FakeAccess, FakeCluster, FakeCredential};
+use http::{HeaderValue, Request, Response};
+use kube::client::Body;
+
+use crate::{
+    Deadlines,
+    transport::{
+        Class, Transport, TransportError,
+        body::ResponseBody,
+        hooks::{Gate, Hooks, Permit, Signs},
+    },
+};
+
+/// Counts what a health check would hear.
+#[derive(Default)]
+pub(super) struct Heard {
+    answered: AtomicUsize,
+    bytes: AtomicUsize,
+    doubts: AtomicUsize,
+}
+
+impl Heard {
+    /// Answers, bytes, doubts.
+    pub(super) fn all(&self) -> (usize, usize, usize) {
+        (
+            self.answered.load(Relaxed),
+            self.bytes.load(Relaxed),
+            self.doubts.load(Relaxed),
+        )
+    }
+}
+
+impl Signs for Heard {
+    fn answered(&self) {
+        self.answered.fetch_add(1, Relaxed);
+    }
+
+    fn bytes(&self) {
+        self.bytes.fetch_add(1, Relaxed);
+    }
+
+    fn doubt(&self) {
+        self.doubts.fetch_add(1, Relaxed);
+    }
+}
+
+/// Lets everybody dial.
+pub(super) struct Open;
+
+#[async_trait]
+impl Gate for Open {
+    async fn permit(&self) -> Box<dyn Permit> {
+        Box::new(Open)
+    }
+}
+
+#[async_trait]
+impl Permit for Open {
+    async fn received(&mut self) {}
+
+    async fn evicted(&self) {
+        std::future::pending::<()>().await;
+    }
+}
+
+pub(super) struct Rig {
+    pub(super) cluster: FakeCluster,
+    pub(super) transport: Transport,
+    pub(super) heard: Arc<Heard>,
+}
+
+impl Rig {
+    pub(super) fn new(name: &str) -> Self {
+        Self::with(FakeCluster::start(name).unwrap(), |_| ())
+    }
+
+    pub(super) fn with(cluster: FakeCluster, change: impl FnOnce(&mut Deadlines)) -> Self {
+        let access = access(&cluster.access());
+        Self::on(cluster, access, change)
+    }
+
+    pub(super) fn on(
+        cluster: FakeCluster,
+        access: ClusterAccess,
+        change: impl FnOnce(&mut Deadlines),
+    ) -> Self {
+        let heard = Arc::<Heard>::default();
+        let transport = transport(access, Box::new(Open), heard.clone(), change);
+        Self {
+            cluster,
+            transport,
+            heard,
+        }
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Result<Response<ResponseBody>, TransportError> {
+        get(&self.transport, path).await
+    }
+
+    /// The whole answer as text.
+    pub(super) async fn text(&self, path: &str) -> Result<String, TransportError> {
+        whole(self.get(path).await?).await
+    }
+
+    pub(super) async fn watch(&self) -> ResponseBody {
+        let response = self.get("/api/v1/nodes?watch=true&resourceVersion=0").await;
+        response.unwrap().into_body()
+    }
+
+    /// Closes the transport with the grace of its deadlines.
+    pub(super) async fn close(&self) {
+        let grace = self.transport.0.shared.deadlines.close;
+        self.transport.close(grace).await;
+    }
+
+    /// Waits for something that has no event of its own to wait for.
+    pub(super) async fn until(&self, holds: impl Fn(&Self) -> bool) {
+        soon(async {
+            while !holds(self) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+    }
+}
+
+pub(super) fn transport(
+    access: ClusterAccess,
+    gate: Box<dyn Gate>,
+    signs: Arc<Heard>,
+    change: impl FnOnce(&mut Deadlines),
+) -> Transport {
+    let mut deadlines = Deadlines::default();
+    change(&mut deadlines);
+    let hooks = Hooks { gate, signs };
+    Transport::new(access, hooks, deadlines, HeaderValue::from_static("test")).unwrap()
+}
+
+pub(super) fn access(fake: &FakeAccess) -> ClusterAccess {
+    let builder = ClusterAccess::builder(&fake.url).ca_pem(fake.ca_pem.clone());
+    let builder = match &fake.credential {
+        FakeCredential::Token(token) => builder.token(token.clone()),
+        FakeCredential::Certificate {
+            certificate_pem,
+            key_pem,
+        } => builder.client_certificate_pem(certificate_pem.clone(), key_pem.clone()),
+    };
+    builder.build().unwrap()
+}
+
+pub(super) async fn get(
+    transport: &Transport,
+    path: &str,
+) -> Result<Response<ResponseBody>, TransportError> {
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    let class = Class::of(&request);
+    soon(transport.send(request, class)).await
+}
+
+pub(super) async fn whole(response: Response<ResponseBody>) -> Result<String, TransportError> {
+    let body = http_body_util::BodyExt::collect(response.into_body());
+    let bytes = soon(body).await?.to_bytes();
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The limit under which a test waits for what must happen.
+pub(super) async fn soon<T>(event: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(30), event)
+        .await
+        .expect("it happens in time")
+}

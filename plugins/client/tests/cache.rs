@@ -1,0 +1,195 @@
+//! The client in a whole cache: connected, refreshed in place, down, back, gone. Only what is public is used.
+
+use std::time::Duration;
+
+use clustercache::{
+    ClusterAccess, ClusterCache, ClusterKey, ClusterState, FailureKind, GetError, MemorySource,
+    Phase, Upsert,
+};
+use clustercache_client::{ClientExt, ClusterClientExt, Deadlines, KubeClient, TransportError};
+use clustercache_testkit::{
+    fleet::{FakeCluster, FakeCredential, ShownCredential},
+    pki::Validity,
+};
+
+struct Rig {
+    cluster: FakeCluster,
+    source: MemorySource,
+    cache: ClusterCache,
+    key: ClusterKey,
+}
+
+impl Rig {
+    fn start(name: &str) -> Self {
+        let (cluster, source) = (FakeCluster::start(name).unwrap(), MemorySource::new("test"));
+        let mut deadlines = Deadlines::default();
+        deadlines.close = Duration::from_millis(100);
+        let cache = ClusterCache::builder()
+            .source(source.clone())
+            .resource(KubeClient::new().deadlines(deadlines))
+            .health_from::<KubeClient>()
+            .configure(|options| {
+                options.health.probe_after = Duration::from_millis(200);
+                options.health.probe_timeout = Duration::from_millis(300);
+                options.health.suspect_interval = Duration::from_millis(100);
+                options.health.down_after = Duration::from_millis(500);
+                options.source.linger = Duration::from_millis(50);
+                options.retry.most = Duration::from_millis(500);
+            })
+            .start()
+            .unwrap();
+        let key = ClusterKey::named(name);
+        let rig = Self {
+            cluster,
+            source,
+            cache,
+            key,
+        };
+        rig.give(rig.cluster.access().credential);
+        rig
+    }
+
+    /// The source says that the cluster has this credential now.
+    fn give(&self, credential: FakeCredential) {
+        let builder = ClusterAccess::builder(self.cluster.url()).ca_pem(self.cluster.ca_pem());
+        let access = match credential {
+            FakeCredential::Token(token) => builder.token(token),
+            FakeCredential::Certificate {
+                certificate_pem,
+                key_pem,
+            } => builder.client_certificate_pem(certificate_pem, key_pem),
+        };
+        let access = access.build().unwrap();
+        self.source.upsert(Upsert::ready(self.key.clone(), access));
+    }
+
+    async fn connected(&self) -> clustercache::Cluster {
+        let limit = Duration::from_secs(30);
+        self.cache.wait_for(&self.key, limit).await.unwrap()
+    }
+
+    async fn until(&self, holds: impl Fn(&ClusterState) -> bool) -> ClusterState {
+        let changed = async {
+            loop {
+                match self.cache.state(&self.key) {
+                    Ok(state) if holds(&state) => return state,
+                    _ => tokio::time::sleep(Duration::from_millis(5)).await,
+                }
+            }
+        };
+        let limit = Duration::from_secs(30);
+        let state = tokio::time::timeout(limit, changed).await;
+        state.unwrap_or_else(|_| panic!("{:?}", self.cache.state(&self.key)))
+    }
+}
+
+#[tokio::test]
+async fn a_connected_cluster_has_a_client_and_one_connection() {
+    let rig = Rig::start("connects");
+    let cluster = rig.connected().await;
+    let client = rig.cache.client(&rig.key).unwrap();
+    client.apiserver_version().await.unwrap();
+    cluster.client().unwrap().apiserver_version().await.unwrap();
+    let snapshot = cluster.snapshot().unwrap();
+    snapshot
+        .client()
+        .unwrap()
+        .apiserver_version()
+        .await
+        .unwrap();
+    assert_eq!(rig.cluster.counters().connections_accepted, 1);
+    rig.cache.shutdown().await.unwrap();
+    rig.cluster.connections_closed().await;
+    assert!(matches!(
+        rig.cache.client(&rig.key),
+        Err(GetError::NotRunning { .. })
+    ));
+}
+
+#[tokio::test]
+async fn a_new_token_is_used_in_place_and_nothing_is_initialised_again() {
+    let rig = Rig::start("rotates");
+    let cluster = rig.connected().await;
+    let before = cluster.generation().unwrap();
+    let token = rig.cluster.add_token();
+    let seen = rig.cluster.next_request({
+        let token = token.clone();
+        move |seen| seen.credential == ShownCredential::Token(token.clone())
+    });
+    rig.give(FakeCredential::Token(token));
+    // A probe is enough to see it.
+    tokio::time::timeout(Duration::from_secs(30), seen)
+        .await
+        .unwrap();
+    assert_eq!(cluster.generation().unwrap(), before);
+    assert_eq!(rig.cluster.counters().connections_accepted, 1);
+}
+
+#[tokio::test]
+async fn a_new_client_certificate_is_a_new_connection_and_nothing_is_initialised_again() {
+    let rig = Rig::start("renews");
+    let cluster = rig.connected().await;
+    let before = cluster.generation().unwrap();
+    rig.cluster.accept_user("renewed");
+    let certificate = rig.cluster.client_certificate("renewed", Validity::years());
+    let seen = rig
+        .cluster
+        .next_request(|seen| seen.credential == ShownCredential::Certificate("renewed".into()));
+    rig.give(certificate.unwrap());
+    tokio::time::timeout(Duration::from_secs(30), seen)
+        .await
+        .unwrap();
+    rig.cluster
+        .when(|counters| counters.connections_open == 1)
+        .await;
+    assert_eq!(cluster.generation().unwrap(), before);
+    assert_eq!(rig.cluster.counters().connections_accepted, 2);
+}
+
+#[tokio::test]
+async fn a_black_hole_is_down_its_client_is_retired_and_it_comes_back() {
+    let rig = Rig::start("returns");
+    let before = rig.connected().await.generation().unwrap();
+    let client = rig.cache.client(&rig.key).unwrap();
+    rig.cluster.black_hole();
+    rig.until(|state| state.phase != Phase::Connected).await;
+    let down = rig.until(|_| rig.cache.client(&rig.key).is_err()).await;
+    assert_ne!(down.phase, Phase::Connected);
+    let kube::Error::Service(error) = client.apiserver_version().await.unwrap_err() else {
+        panic!("it is an error of ours")
+    };
+    assert!(error.downcast_ref::<TransportError>().is_some(), "{error}");
+    rig.cluster.heal();
+    let after = rig.connected().await.generation().unwrap();
+    assert!(after > before);
+    rig.cache
+        .client(&rig.key)
+        .unwrap()
+        .apiserver_version()
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_credential_and_a_wrong_server_are_told_apart() {
+    let rig = Rig::start("kinds");
+    rig.cluster.revoke_token(&rig.cluster.token());
+    let failed = |state: &ClusterState, kind| {
+        let error = state.last_error.as_ref();
+        error.is_some_and(|error| error.kind == kind)
+    };
+    rig.until(|state| failed(state, FailureKind::Unauthorized))
+        .await;
+    rig.cluster.replace().unwrap();
+    rig.until(|state| failed(state, FailureKind::Tls)).await;
+    rig.cluster.refuse();
+    rig.until(|state| failed(state, FailureKind::Refused)).await;
+}
+
+#[tokio::test]
+async fn a_removed_cluster_leaves_no_connection() {
+    let rig = Rig::start("leaves");
+    rig.connected().await;
+    rig.source.remove(&rig.key);
+    rig.cluster.connections_closed().await;
+}
