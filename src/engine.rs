@@ -450,7 +450,7 @@ impl Running {
         let Some(record) = self.clusters.get_mut(key) else {
             return;
         };
-        let mut next = record.cluster.deadline(&self.shared.options);
+        let mut next = record.cluster.deadline();
         match record.cluster.outage() {
             None => record.outage = None,
             Some(since) => {
