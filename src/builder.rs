@@ -163,6 +163,24 @@ impl Builder {
             .into_iter()
             .map(Mistake::Option)
             .collect();
+        for source in &self.sources {
+            let of = || format!("source {}", source.name());
+            mistakes.extend(
+                source
+                    .mistakes()
+                    .into_iter()
+                    .map(|text| Mistake::Given { to: of(), text }),
+            );
+        }
+        for Candidate { provider, .. } in &self.providers {
+            let to = || provider.name().to_owned();
+            mistakes.extend(
+                provider
+                    .mistakes()
+                    .into_iter()
+                    .map(|text| Mistake::Given { to: to(), text }),
+            );
+        }
         if self.sources.is_empty() {
             mistakes.push(Mistake::NoSource);
         }
@@ -278,6 +296,14 @@ pub enum Mistake {
     /// An option.
     #[error("{0}")]
     Option(String),
+    /// Something that a source or a provider was given.
+    #[error("{to}: {text}")]
+    Given {
+        /// Which source or provider.
+        to: String,
+        /// What is wrong with it, and what to give instead.
+        text: String,
+    },
     /// There is no source.
     #[error("there is no source of clusters; add one with .source()")]
     NoSource,

@@ -154,13 +154,13 @@ impl InitContext {
     /// run the `init_timeout`.
     pub async fn dial(&self) -> DialPermit {
         let Self(attempt) = self;
+        let Connection { shared, key, .. } = &*attempt.connection;
         let _paused = attempt.paused.pause();
-        attempt
-            .connection
-            .shared
+        let permit = shared
             .dials
-            .permit(&attempt.connection.key, attempt.connection.failures())
-            .await
+            .permit(key, attempt.connection.failures())
+            .await;
+        permit.of(Arc::clone(attempt))
     }
 
     /// State that lives as long as the cluster's identity is known, over all its connections, and is never evicted: a key, the
@@ -290,7 +290,7 @@ impl Paused {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn pause(&self) -> impl Drop + '_ {
+    pub(crate) fn pause(&self) -> impl Drop + '_ {
         struct Resume<'a>(&'a Paused);
         impl Drop for Resume<'_> {
             fn drop(&mut self) {

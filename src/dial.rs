@@ -11,7 +11,7 @@ use std::{
 use tokio::{runtime::Handle, time::Instant};
 
 use self::queue::{Queue, Ticket, Turn};
-use crate::{ClusterKey, latch::Latch, options::DialOptions};
+use crate::{ClusterKey, context::Attempt, latch::Latch, options::DialOptions};
 
 mod queue;
 #[cfg(test)]
@@ -30,6 +30,8 @@ pub struct DialPermit {
     ticket: Ticket,
     wakes: Arc<Wakes>,
     received: bool,
+    /// The init whose timeout does not run while a turn is waited for.
+    attempt: Option<Arc<Attempt>>,
 }
 
 impl DialPool {
@@ -76,6 +78,11 @@ pub struct Dials {
 }
 
 impl DialPermit {
+    pub(crate) fn of(mut self, attempt: Arc<Attempt>) -> Self {
+        self.attempt = Some(attempt);
+        self
+    }
+
     /// The first byte from the other side has come: the dial is silent no more, and waits for its turn as a handshake. Its silent
     /// place is given back before it waits. Dropping the future changes nothing of that; it may be called again.
     pub async fn received(&mut self) {
@@ -83,6 +90,7 @@ impl DialPermit {
             self.received = true;
             self.pool.step(|state| state.queue.received(self.ticket));
         }
+        let _paused = self.attempt.as_ref().map(|attempt| attempt.paused.pause());
         self.wakes.handshake.wait().await;
     }
 
@@ -139,6 +147,7 @@ impl Inner {
             ticket,
             wakes,
             received: false,
+            attempt: None,
         }
     }
 

@@ -71,6 +71,12 @@ pub trait ClusterResource: Sized + Send + Sync + 'static {
         Duration::from_secs(5)
     }
 
+    /// What is wrong with what it was given, each saying what, and what to give instead: constructors are infallible, and `start()` reports
+    /// every mistake at once.
+    fn mistakes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Makes the value. An error from `?` is tried again with backoff; see [`InitError`] for the other two.
     ///
     /// Cancelled by being dropped: when the connection ends, or at its timeout. What must live on goes through

@@ -311,25 +311,31 @@ async fn a_cache_that_was_never_started_says_so() {
     let (world, source) = (World::default(), MemorySource::new("test"));
     source.upsert(plain("a"));
     let (cache, engine) = builder(&world, &source).build().unwrap();
-    for dropped in [false, true] {
-        let why = cache.get::<Net>(&key("a")).unwrap_err();
-        assert!(matches!(
-            why,
-            GetError::NotRunning {
-                status: EngineStatus::NotStarted
-            }
-        ));
-        assert!(cache.state(&key("a")).is_err() && cache.cluster(&key("a")).is_err());
-        let begun = Instant::now();
-        let waited = cache.wait_for(&key("a"), secs(3)).await;
-        assert!(matches!(waited, Err(WaitError::NotRunning(_))));
-        assert_eq!(begun.elapsed(), secs(3), "it may still be started");
-        assert!(cache.shutdown().await.unwrap().is_clean());
-        if dropped {
-            return;
+    let why = cache.get::<Net>(&key("a")).unwrap_err();
+    assert!(matches!(
+        why,
+        GetError::NotRunning {
+            status: EngineStatus::NotStarted
         }
-    }
+    ));
+    assert!(cache.state(&key("a")).is_err() && cache.cluster(&key("a")).is_err());
+    let begun = Instant::now();
+    let waited = cache.wait_for(&key("a"), secs(3)).await;
+    assert!(matches!(waited, Err(WaitError::NotRunning(_))));
+    assert_eq!(begun.elapsed(), secs(3), "it may still be started");
+    assert!(cache.shutdown().await.unwrap().is_clean());
     drop(engine);
+    let why = cache.get::<Net>(&key("a")).unwrap_err();
+    assert!(matches!(
+        why,
+        GetError::NotRunning {
+            status: EngineStatus::Ended
+        }
+    ));
+    let waited = cache.wait_for(&key("a"), LONG).await;
+    assert!(matches!(waited, Err(WaitError::NotRunning(_))));
+    assert!(cache.subscribe().next().await.is_none());
+    assert_eq!(begun.elapsed(), secs(3), "now it may not");
 }
 
 /// A log that panics on command: the only foreign code that the engine's own task meets.
@@ -361,7 +367,7 @@ impl tracing::Subscriber for Bomb {
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_panicked_says_so_and_leaves_nothing() {
     let armed = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let _log = tracing::subscriber::set_default(Bomb(Arc::clone(&armed)));
+    let guard = tracing::subscriber::set_default(Bomb(Arc::clone(&armed)));
     let (world, source) = (World::default(), MemorySource::new("test"));
     source.upsert(plain("a"));
     let note = world.clone();
@@ -376,6 +382,7 @@ async fn an_engine_that_panicked_says_so_and_leaves_nothing() {
     armed.store(true, std::sync::atomic::Ordering::SeqCst);
     source.upsert(plain("b"));
     assert!(engine.await.unwrap_err().is_panic());
+    drop(guard);
     settle().await;
     let panicked = |why: GetError| {
         matches!(

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
 };
 
 use tokio::time::Instant;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{HookKind, Running, hooks};
 use crate::{
     ClusterAccess, ClusterKey, Generation, TeardownReason,
-    connection::Connection,
+    connection::{Connection, NoValue},
     context::{Attempt, InitContext, Paused},
     hook,
     latch::Latch,
@@ -33,44 +33,29 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Names what is left of it.
-    fn leave(&self, shared: &Shared) {
-        let inits = self.connection.running();
-        let inits = inits.iter().map(|attempt| (attempt.slot, HookKind::Init));
-        let up = self.connection.all_up().into_iter().rev();
-        let teardowns = self
-            .connection
-            .tearing_down()
-            .into_iter()
-            .chain(up.map(|up| up.slot()));
-        let teardowns = teardowns.map(|slot| (slot, HookKind::Teardown));
-        let mut report = shared
-            .shutdown
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        for (slot, hook) in inits.chain(teardowns) {
-            let (key, resource) = (&self.connection.key, shared.plan.name(slot));
-            // An init that was to be cancelled, and did not notice, was named then.
-            if !report.has(key, resource, hook) {
-                shared.counters.abandoned.fetch_add(1, Ordering::Relaxed);
-                report.add(key, resource, hook);
-            }
-        }
-    }
-
     /// Ends everything at once, the newest value first, without teardown: the engine itself is gone.
     pub(super) fn drop_all(&self, shared: &Shared) {
-        self.leave(shared);
         self.abandon.set();
         self.connection.mark_retired(|_| true);
+        let key = &self.connection.key;
         for attempt in self.connection.running() {
+            // One that was to be cancelled before, and did not notice, was named then.
+            if !attempt.stop.is_set() {
+                shared.abandoned(key, attempt.slot, HookKind::Init);
+            }
             attempt.stop.set();
         }
+        if let Some(slot) = self.connection.tearing_down() {
+            shared.abandoned(key, slot, HookKind::Teardown);
+        }
         while let Some(up) = self.connection.pop(|_| true) {
+            let slot = up.slot();
+            if !up.value.is::<NoValue>() {
+                shared.abandoned(key, slot, HookKind::Teardown);
+            }
             up.attempt.scope.ending.set();
             up.attempt.scope.killed.set();
-            let who = shared.plan.name(up.slot());
-            let _ = hook::call(&shared.counters, who, || drop(up));
+            let _ = hook::call(&shared.counters, shared.plan.name(slot), || drop(up));
         }
     }
 }

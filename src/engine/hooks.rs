@@ -240,9 +240,10 @@ impl TakeDown {
     }
 
     fn left(&self, slot: usize, hook: HookKind) {
+        let shared = self.shared();
         // Also of a connection that was on its way out before.
-        if self.shared().registry.status() == EngineStatus::ShuttingDown {
-            self.shared().left(&self.connection.key, slot, hook);
+        if shared.registry.status() == EngineStatus::ShuttingDown {
+            shared.left(&self.connection.key, slot, hook);
         }
     }
 
