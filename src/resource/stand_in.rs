@@ -92,6 +92,10 @@ impl<R: ClusterResource> Provider for StandIn<R> {
         self.requires.clone()
     }
 
+    fn mistakes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn init_timeout(&self) -> Duration {
         // Years: a test decides how long it takes, also one that lets days pass in simulated time.
         Duration::from_secs(u64::from(u32::MAX))

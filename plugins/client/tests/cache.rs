@@ -8,15 +8,20 @@ use clustercache::{
 };
 use clustercache_client::{ClientExt, ClusterClientExt, Deadlines, KubeClient, TransportError};
 use clustercache_testkit::{
+    cache::TestCache,
     fleet::{FakeCluster, FakeCredential, ShownCredential},
+    guard::PanicGuard,
     pki::Validity,
 };
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, api::ListParams, client::Body};
 
 struct Rig {
     cluster: FakeCluster,
     source: MemorySource,
     cache: ClusterCache,
     key: ClusterKey,
+    _guard: PanicGuard,
 }
 
 impl Rig {
@@ -42,6 +47,7 @@ impl Rig {
         let rig = Self {
             cluster,
             source,
+            _guard: PanicGuard::new(&cache),
             cache,
             key,
         };
@@ -205,4 +211,24 @@ fn whoever_asks_for_a_client_need_not_be_on_a_runtime() {
     let client = rig.cache.client(&rig.key).unwrap();
     let version = runtime.block_on(client.apiserver_version());
     version.unwrap();
+}
+
+/// What a user's unit test does: a client over a service of the test's, in a cache whose clusters the test holds.
+#[tokio::test(start_paused = true)]
+async fn a_reconciler_is_tested_without_a_network() {
+    let test = TestCache::builder().resource::<KubeClient>().build();
+    let (cache, key) = (test.cache(), ClusterKey::named("eu-1"));
+    let list = r#"{"apiVersion":"v1","kind":"NodeList","metadata":{},"items":[{"metadata":{"name":"worker"}}]}"#;
+    let service = tower::service_fn(move |_| async move {
+        Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(list.as_bytes().to_vec())))
+    });
+    test.put::<KubeClient>(&key, kube::Client::new(service, "default").into())
+        .await;
+    test.connect(&key).await;
+    let nodes = Api::<Node>::all(cache.client(&key).unwrap());
+    let nodes = nodes.list(&ListParams::default()).await.unwrap();
+    assert_eq!(nodes.items[0].metadata.name.as_deref(), Some("worker"));
+    assert_eq!(cache.state(&key).unwrap().resources[1].name, "kube-client");
+    test.disconnect(&key).await;
+    assert!(matches!(cache.client(&key), Err(GetError::Down(_))));
 }
