@@ -193,13 +193,17 @@ impl Running {
         let mut words = Vec::with_capacity(TURN);
         loop {
             let deadline = self.deadline();
-            let mut letters = None;
+            // In a fixed order, so that a seed repeats a run; then some of each, so that none starves another.
             tokio::select! {
+                biased;
+                () = shared.inbox.arrived() => {}
                 _ = reports.recv_many(&mut told, TURN) => {}
                 _ = self.sources.words.recv_many(&mut words, TURN) => {}
-                () = shared.inbox.arrived() => letters = Some(shared.inbox.take()),
                 () = tokio::time::sleep_until(deadline) => {}
             }
+            fill(&mut told, &mut reports);
+            fill(&mut words, &mut self.sources.words);
+            let letters = shared.inbox.take();
             let now = Instant::now();
             // First of all: what was late because we did not run must not be held against anybody.
             self.notice_stall(now);
@@ -209,9 +213,7 @@ impl Running {
             for (source, word) in words.drain(..) {
                 self.take_word(source, word, now);
             }
-            if let Some(letters) = letters {
-                self.take_letters(letters, now);
-            }
+            self.take_letters(letters, now);
             self.run_deadlines(now);
             self.judge(now);
             self.notice_start();
@@ -543,6 +545,15 @@ impl Running {
 
     fn keys(&self) -> Vec<ClusterKey> {
         self.clusters.keys().cloned().collect()
+    }
+}
+
+/// Takes what is there, up to a turn's worth.
+fn fill<T>(turn: &mut Vec<T>, channel: &mut mpsc::Receiver<T>) {
+    while turn.len() < TURN
+        && let Ok(next) = channel.try_recv()
+    {
+        turn.push(next);
     }
 }
 

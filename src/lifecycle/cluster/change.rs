@@ -124,10 +124,11 @@ impl Cluster {
     /// The access as it is now, classified against each living connection's own. What has to be made beside the published connection
     /// then is for [`settle`](Self::settle) to see.
     fn take_access(&mut self, access: &ClusterAccess, cx: &mut Cx<'_>) {
-        if self.access.as_ref() == Some(access) {
+        // Also an equal one is taken: when it ends may be known better now.
+        let known = self.access.replace(access.clone());
+        if known.as_ref() == Some(access) {
             return;
         }
-        self.access = Some(access.clone());
         cx.tell(Changes::ACCESS);
         // New access is tried at once, whatever waited.
         self.next_build = None;
