@@ -9,7 +9,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use arc_swap::Guard;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
@@ -20,6 +19,7 @@ use crate::{
     inbox::Command,
     registry::{Entry, Snapshot},
     shared::Shared,
+    sync::Loaded,
 };
 
 /// A cache of what controllers need for every cluster. Clones are cheap, and share it.
@@ -250,7 +250,7 @@ impl Cluster {
     }
 
     #[inline]
-    fn find<R: ClusterResource>(&self) -> Option<(Guard<Arc<Snapshot>>, usize)> {
+    fn find<R: ClusterResource>(&self) -> Option<(Loaded<Snapshot>, usize)> {
         let Shared { registry, plan, .. } = &*self.shared;
         if registry.status() != EngineStatus::Running {
             return None;
@@ -305,7 +305,7 @@ impl Cluster {
         Ok(self.load()?.generation)
     }
 
-    fn load(&self) -> Result<Guard<Arc<Snapshot>>, GetError> {
+    fn load(&self) -> Result<Loaded<Snapshot>, GetError> {
         self.shared.registry.check_running()?;
         let snapshot = self.entry.load();
         self.check(&snapshot)?;
@@ -333,7 +333,7 @@ impl fmt::Debug for Cluster {
 
 /// A value, borrowed from a cluster's current snapshot.
 pub struct Borrowed<R: ClusterResource> {
-    snapshot: Guard<Arc<Snapshot>>,
+    snapshot: Loaded<Snapshot>,
     resource: PhantomData<R>,
 }
 
