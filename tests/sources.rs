@@ -225,7 +225,7 @@ impl Fed {
 }
 
 impl ClusterSource for Fed {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "fed"
     }
 
@@ -302,7 +302,7 @@ async fn a_stream_that_ends_fails_or_panics_removes_nothing_before_its_next_sync
 async fn a_stream_that_cannot_be_had_is_asked_for_with_backoff() {
     struct Never(Arc<Mutex<Vec<Instant>>>);
     impl ClusterSource for Never {
-        fn name(&self) -> &str {
+        fn name(&self) -> &'static str {
             "never"
         }
         fn events(&self) -> BoxStream<'static, Result<SourceEvent, SourceError>> {
@@ -610,7 +610,7 @@ async fn wrong_credentials_back_off_by_the_schedule_of_401() {
 async fn a_source_that_is_asked_to_read_again_and_panics_is_counted_and_goes_on() {
     struct Bad(MemorySource);
     impl ClusterSource for Bad {
-        fn name(&self) -> &str {
+        fn name(&self) -> &'static str {
             "bad"
         }
         fn events(&self) -> BoxStream<'static, Result<SourceEvent, SourceError>> {
