@@ -90,7 +90,7 @@ fn by_key(figures: &mut Figures, cache: &ClusterCache, clusters: &Clusters, keys
     for (keys, others) in turns.take(TURNS) {
         ours.push(per_call(TURN, || read(cache, keys)));
         theirs.push(per_call(TURN, || {
-            one_by_one(others, |key| bare.pin().get(key).cloned())
+            one_by_one(others, |key| bare.pin().get(key).cloned());
         }));
     }
     let reference = ("hash_pin_clone", median(&mut theirs));

@@ -125,3 +125,8 @@ pub use source::{
 pub use state::{
     AccessState, ClusterState, LastError, Phase, ResourcePhase, ResourceState, Stage, Verdict,
 };
+
+/// The README's program builds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -6,7 +6,7 @@ use std::{
     alloc::System,
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc, Mutex, Once,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
 };
@@ -17,24 +17,23 @@ use clustercache::{
 };
 use sim::*;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
-use tokio::time::sleep;
+use tokio::{
+    sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::sleep,
+};
 
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// The heap is everybody's: who measures it runs alone, the others beside each other.
-static HEAP_IS_MEASURED: RwLock<()> = RwLock::new(());
+static HEAP_IS_MEASURED: RwLock<()> = RwLock::const_new(());
 
-fn alone() -> RwLockWriteGuard<'static, ()> {
-    HEAP_IS_MEASURED
-        .write()
-        .unwrap_or_else(PoisonError::into_inner)
+async fn alone() -> RwLockWriteGuard<'static, ()> {
+    HEAP_IS_MEASURED.write().await
 }
 
-fn beside_others() -> RwLockReadGuard<'static, ()> {
-    HEAP_IS_MEASURED
-        .read()
-        .unwrap_or_else(PoisonError::into_inner)
+async fn beside_others() -> RwLockReadGuard<'static, ()> {
+    HEAP_IS_MEASURED.read().await
 }
 
 fn live_heap() -> isize {
@@ -51,7 +50,7 @@ fn tasks() -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn after_10_000_adds_and_removes_heap_and_tasks_are_what_they_were() {
-    let _alone = alone();
+    let _alone = alone().await;
     let (world, source) = (World::default(), MemorySource::new("test"));
     let cache = builder(&world, &source)
         .resource(Layer::<0> {
@@ -136,7 +135,7 @@ fn chain() -> (World, Script, MemorySource, ClusterCache) {
 
 #[tokio::test(start_paused = true)]
 async fn when_each_step_fails_in_turn_the_others_stay_and_it_comes_up() {
-    let _beside = beside_others();
+    let _beside = beside_others().await;
     for step in 0..4 {
         for act in [Act::Fails, Act::Panics, Act::Hangs] {
             let (world, script, source, cache) = chain();
@@ -177,7 +176,7 @@ async fn when_each_step_fails_in_turn_the_others_stay_and_it_comes_up() {
 
 #[tokio::test(start_paused = true)]
 async fn removal_during_each_step_tears_down_what_is_up_once_in_reverse() {
-    let _beside = beside_others();
+    let _beside = beside_others().await;
     let all = ["a net", "a layer-0", "a layer-1", "a layer-2"];
     for step in 0..=4 {
         let (world, script, source, cache) = chain();
@@ -189,7 +188,7 @@ async fn removal_during_each_step_tears_down_what_is_up_once_in_reverse() {
         script.set("a", [Act::Slow(secs(1)); 3]);
         source.upsert(plain("a"));
         // In the middle of that step, or after all.
-        sleep(secs(step) - millis(500).min(secs(step))).await;
+        sleep(secs(step).saturating_sub(millis(500))).await;
         settle().await;
         source.remove(&key("a"));
         until_unknown(&cache, "a").await;
@@ -290,9 +289,8 @@ impl Run {
                         _ => {}
                     }
                     run.facts.lock().unwrap().push(Fact::Down(whose, reason));
-                    if run.dice(30) == 0 && run.wild.load(SeqCst) {
-                        panic!("the dice say so");
-                    }
+                    let panics = run.dice(30) == 0 && run.wild.load(SeqCst);
+                    assert!(!panics, "the dice say so");
                 }
             });
         custom.refresh(move |_, _| match refresh.dice(10) {
@@ -459,9 +457,9 @@ impl Run {
                         (other.cluster, other.generation) == (whose.cluster, whose.generation)
                     };
                     let later: Vec<_> = up[at + 1..].iter().filter(same).collect();
-                    let whole = reason != TeardownReason::Replaced;
+                    let all = reason != TeardownReason::Replaced;
                     let on_it = |other: &&&Whose| requires(other.slot, whose.slot);
-                    let wrong = later.iter().any(|other| whole || on_it(&other));
+                    let wrong = later.iter().any(|other| all || on_it(&other));
                     assert!(!wrong, "seed {}: {whose:?} before {later:?}", self.seed);
                     up.remove(at);
                 }
@@ -604,8 +602,8 @@ async fn interleaving(seed: u64) {
 
 /// A thousand of them, a quarter a test.
 async fn interleavings(quarter: u64) {
-    let _beside = beside_others();
     static QUIET: Once = Once::new();
+    let _beside = beside_others().await;
     QUIET.call_once(|| {
         let as_ever = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -655,9 +653,9 @@ fn what_is_built_on_what_is_said_once() {
     for (slot, requires) in requires {
         for base in 1..=5 {
             let name = format!("Custom<{}>", base - 1);
-            let required = requires.contains(&format!("{name}\", required: true"));
+            let said = requires.contains(&format!("{name}\", required: true"));
             assert_eq!(
-                required,
+                said,
                 BUILT_ON[slot - 1].contains(&base),
                 "{slot} on {base}: {requires}"
             );

@@ -234,7 +234,9 @@ async fn one_of_a_hundred_that_never_answers_delays_no_other_and_says_why() {
     let names = names(100);
     let (world, source) = (World::default(), MemorySource::new("test"));
     world.set(&names[0], Answers::Never);
-    names.iter().for_each(|name| source.upsert(plain(name)));
+    for name in &names {
+        source.upsert(plain(name));
+    }
     let cache = builder(&world, &source).start().unwrap();
     let begun = Instant::now();
     for name in &names[1..] {
@@ -320,7 +322,7 @@ async fn a_401_is_tried_by_its_schedule_and_is_down_like_any_failure() {
         .unwrap()
         .duration_since(cache.now())
         .unwrap();
-    assert_eq!(wait.as_secs_f32().round(), 15.0);
+    assert!((millis(14_500)..millis(15_500)).contains(&wait), "{wait:?}");
     sleep(secs(3)).await;
     source.upsert(cluster("a", "a", "a", "right"));
     let begun = Instant::now();
@@ -333,9 +335,9 @@ async fn a_401_for_everybody_for_a_minute_tears_nothing_down_and_costs_12_reques
     let names = names(20);
     let (world, _source, cache) = fleet(&names, |builder| builder).await;
     sleep(secs(120)).await;
-    names
-        .iter()
-        .for_each(|name| world.accept_tokens(name, ["right"]));
+    for name in &names {
+        world.accept_tokens(name, ["right"]);
+    }
     until(&cache, &names[0], |state| state.health == Verdict::Suspect).await;
     let before: Vec<_> = names.iter().map(|name| world.requests(name)).collect();
     sleep(secs(60)).await;
@@ -345,7 +347,9 @@ async fn a_401_for_everybody_for_a_minute_tears_nothing_down_and_costs_12_reques
         cache.get::<Net>(&key(name)).unwrap();
         assert!(cache.state(&key(name)).unwrap().held_by_brake);
     }
-    names.iter().for_each(|name| world.accept_tokens(name, []));
+    for name in &names {
+        world.accept_tokens(name, []);
+    }
     for name in &names {
         until(&cache, name, |state| {
             state.health == Verdict::Healthy && !state.held_by_brake
@@ -519,9 +523,9 @@ async fn a_small_fleet_and_a_fleet_that_was_not_up_a_minute_ago_have_no_brake() 
         let names = names(count);
         let (world, _source, cache) = fleet(&names, |builder| builder).await;
         sleep(secs(up)).await;
-        names
-            .iter()
-            .for_each(|name| world.set(name, Answers::Never));
+        for name in &names {
+            world.set(name, Answers::Never);
+        }
         sleep(secs(15)).await;
         assert_eq!(downs(&world), count);
         assert_eq!(cache.counters().brakes(), 0);
@@ -621,10 +625,10 @@ async fn unhealthy_for_a_cluster_never_connected_fires_that_long_after_its_first
             .contains(Changes::KNOWN)
     );
     events.next().await.unwrap();
+    let fired = begun.elapsed();
     assert!(
-        begun.elapsed() - secs(60) < millis(10),
-        "10 s for the attempt: {:?}",
-        begun.elapsed()
+        (secs(60)..secs(60) + millis(10)).contains(&fired),
+        "10 s for the attempt: {fired:?}"
     );
 }
 

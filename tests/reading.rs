@@ -315,11 +315,11 @@ async fn state_says_all_that_is_known() {
     assert_eq!(layer.message.as_deref(), Some("the script says so"));
     // Signs of life show without a publication.
     sleep(secs(60)).await;
-    let later = a.state().unwrap();
-    let (success, probe) = (later.last_success.unwrap(), later.last_probe.unwrap());
+    let then = a.state().unwrap();
+    let (success, probe) = (then.last_success.unwrap(), then.last_probe.unwrap());
     assert!(cache.now().duration_since(success).unwrap() <= secs(5));
     assert!(cache.now().duration_since(probe).unwrap() <= secs(5));
-    assert_eq!(later.since, state.since, "since when it is what it is");
+    assert_eq!(then.since, state.since, "since when it is what it is");
 }
 
 #[tokio::test(start_paused = true)]

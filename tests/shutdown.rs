@@ -51,7 +51,7 @@ async fn shutdown_with_200_hung_inits_ends_within_five_seconds_and_names_them() 
     let begun = Instant::now();
     let report = cache.shutdown().await.unwrap();
     assert!(begun.elapsed() <= secs(5), "{:?}", begun.elapsed());
-    let mut named: Vec<&str> = report
+    let mut abandoned: Vec<&str> = report
         .abandoned
         .iter()
         .map(|left| {
@@ -59,8 +59,8 @@ async fn shutdown_with_200_hung_inits_ends_within_five_seconds_and_names_them() 
             left.key.name()
         })
         .collect();
-    named.sort_unstable();
-    assert_eq!(named, names);
+    abandoned.sort_unstable();
+    assert_eq!(abandoned, names);
     let text = report.to_string();
     assert!(
         text.starts_with("200 hook(s) abandoned: init of layer-0 of /c"),

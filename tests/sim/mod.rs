@@ -5,6 +5,7 @@
 use std::{
     any::Any,
     collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
     future::{Future, pending},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -604,10 +605,9 @@ pub async fn until(
             }
         }
     };
-    match tokio::time::timeout(LONG, so).await {
-        Ok(state) => state,
-        Err(_) => panic!("never so: {:?}", cache.state(&key(name))),
-    }
+    tokio::time::timeout(LONG, so)
+        .await
+        .unwrap_or_else(|_| panic!("never so: {:?}", cache.state(&key(name))))
 }
 
 /// Waits until readers no longer get a value.
@@ -717,7 +717,7 @@ impl tracing::Subscriber for OfThread {
         struct Fields(String);
         impl tracing::field::Visit for Fields {
             fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                self.0 += &format!(" {field}={value:?}");
+                write!(self.0, " {field}={value:?}").unwrap();
             }
         }
         let mut line = Fields(event.metadata().level().to_string());
