@@ -50,3 +50,59 @@ impl Default for Deadlines {
         }
     }
 }
+
+impl Deadlines {
+    /// A deadline of zero is never kept; no grace is a choice.
+    pub(crate) fn mistakes(&self) -> Vec<String> {
+        let Self {
+            call,
+            list,
+            probe,
+            resolve,
+            connect,
+            tls,
+            close: _,
+            drain: _,
+        } = self;
+        let deadlines = [
+            ("call", call),
+            ("list", list),
+            ("probe", probe),
+            ("resolve", resolve),
+            ("connect", connect),
+            ("tls", tls),
+        ];
+        let zero = deadlines.into_iter().filter(|(_, time)| time.is_zero());
+        zero.map(|(name, _)| format!("the deadline {name} is zero; give a longer time"))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clustercache::ClusterResource;
+
+    use super::*;
+    use crate::KubeClient;
+
+    #[test]
+    fn what_the_provider_was_given_is_judged_by_name_all_at_once() {
+        assert_eq!(KubeClient::new().mistakes(), Vec::<String>::new());
+        let deadlines = Deadlines {
+            probe: Duration::ZERO,
+            tls: Duration::ZERO,
+            ..Deadlines::default()
+        };
+        let text = KubeClient::new()
+            .user_agent("a\nb")
+            .deadlines(deadlines)
+            .mistakes()
+            .join("; ");
+        assert!(
+            ["probe", "tls", "user agent"]
+                .iter()
+                .all(|name| text.contains(name)),
+            "{text}"
+        );
+    }
+}

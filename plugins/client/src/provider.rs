@@ -73,6 +73,14 @@ impl ClusterResource for KubeClient {
         Requires::nothing().access()
     }
 
+    fn mistakes(&self) -> Vec<String> {
+        let mut mistakes = self.deadlines.mistakes();
+        if HeaderValue::from_str(&self.user_agent).is_err() {
+            mistakes.push("the user agent cannot stand in a header; give visible ASCII".into());
+        }
+        mistakes
+    }
+
     fn init_timeout(&self) -> Duration {
         let Deadlines {
             resolve,
