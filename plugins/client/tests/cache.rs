@@ -13,6 +13,7 @@ use clustercache_testkit::{
     guard::PanicGuard,
     pki::Validity,
 };
+use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::ListParams, client::Body};
 
@@ -75,11 +76,12 @@ impl Rig {
     }
 
     async fn until(&self, holds: impl Fn(&ClusterState) -> bool) -> ClusterState {
+        let mut events = self.cache.subscribe().key(&self.key);
         let changed = async {
             loop {
                 match self.cache.state(&self.key) {
                     Ok(state) if holds(&state) => return state,
-                    _ => tokio::time::sleep(Duration::from_millis(5)).await,
+                    _ => assert!(events.next().await.is_some(), "the cache ended"),
                 }
             }
         };
