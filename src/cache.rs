@@ -22,6 +22,9 @@ use crate::{
     shared::Shared,
 };
 
+/// As good as never, and can be added to any time.
+const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+
 /// A cache of what controllers need for every cluster. Clones are cheap, and share it.
 ///
 /// ```no_run
@@ -101,7 +104,8 @@ impl ClusterCache {
     /// waited for too; what the cluster was at the deadline is in the error. Dropping the future cancels nothing.
     pub async fn wait_for(&self, key: &ClusterKey, limit: Duration) -> Result<Cluster, WaitError> {
         may_wait("wait_for")?;
-        let deadline = Instant::now() + limit;
+        // A limit that is never (`Duration::MAX`) overflows nothing.
+        let deadline = Instant::now() + limit.min(NEVER);
         let mut passed = false;
         loop {
             // Registered before the look: a change between the two wakes us.

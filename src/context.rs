@@ -334,7 +334,9 @@ impl Attempt {
                 .paused
                 .get()
                 .map_or((Duration::ZERO, false), |paused| paused.so_far());
-            let left = (timeout + paused).saturating_sub(begun.elapsed());
+            let left = timeout
+                .saturating_add(paused)
+                .saturating_sub(begun.elapsed());
             match (left.is_zero(), running) {
                 (true, false) => return,
                 (true, true) => tokio::time::sleep(timeout).await,
