@@ -16,7 +16,7 @@ use crate::{
     Builder, ClusterAccess, ClusterKey, ClusterResource, ClusterState, Counters, Dials,
     EngineStatus, Generation, GetError, Resource, ShutdownReport, Subscription, WaitError,
     WouldDeadlock,
-    hook::may_wait,
+    hook::{guarded, may_wait},
     inbox::Command,
     registry::{Entry, Snapshot},
     shared::Shared,
@@ -137,7 +137,7 @@ impl ClusterCache {
     /// be connected; or until `limit` has passed. Says which of the two it was.
     pub async fn wait_for_start(&self, limit: Duration) -> Result<bool, WaitError> {
         may_wait("wait_for_start")?;
-        let started = tokio::time::timeout(limit, self.shared.started.wait())
+        let started = tokio::time::timeout(limit, guarded(self.shared.started.wait()))
             .await
             .is_ok();
         match self.shared.registry.check_running() {
@@ -178,7 +178,7 @@ impl ClusterCache {
             return Ok(ShutdownReport::default());
         }
         self.shared.inbox.command(Command::Shutdown);
-        self.shared.ended.wait().await;
+        guarded(self.shared.ended.wait()).await;
         Ok(self
             .shared
             .shutdown

@@ -136,7 +136,7 @@ impl InitContext {
 
     /// Returns when the teardown of this resource begins.
     pub async fn ending(&self) {
-        self.0.moments.wait(Moment::Ending).await;
+        hook::guarded(self.0.moments.wait(Moment::Ending)).await;
     }
 
     /// The value of this init has gone bad: it is torn down, with what requires it, and made again; while `init` runs, when that has made
