@@ -73,6 +73,14 @@ impl ClusterResource for KubeClient {
         Requires::nothing().access()
     }
 
+    fn mistakes(&self) -> Vec<String> {
+        let agent = HeaderValue::from_str(&self.user_agent).is_err();
+        let agent = agent.then(|| {
+            "the user agent cannot stand in a header; give one of visible ASCII characters".into()
+        });
+        agent.into_iter().chain(self.deadlines.mistakes()).collect()
+    }
+
     fn init_timeout(&self) -> Duration {
         let Deadlines {
             resolve,
