@@ -9,7 +9,8 @@ use std::{
 use tokio::sync::mpsc;
 
 use crate::{
-    ClusterCache, ClusterResource, ClusterSource, HealthCheck, PlanError, StandIn, Upsert,
+    ClusterCache, ClusterResource, ClusterSource, EngineStatus, HealthCheck, PlanError, StandIn,
+    Upsert,
     clock::Clock,
     counters::Counters,
     dial::DialPool,
@@ -151,6 +152,8 @@ impl Builder {
     /// Outside a tokio runtime.
     pub fn start(self) -> Result<ClusterCache, StartError> {
         let (cache, engine) = self.build()?;
+        // From now on, not from its first poll: a shutdown that comes before that is one of a cache that runs.
+        cache.shared.registry.set_status(EngineStatus::Running);
         tokio::spawn(engine.run());
         Ok(cache)
     }

@@ -162,6 +162,16 @@ impl Connection {
             .cloned()
     }
 
+    /// The same, unless readers get it no more: what waits for its teardown is nothing to build on.
+    pub(crate) fn current(&self, slot: usize) -> Option<Up> {
+        let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        up.iter()
+            .find(|up| {
+                up.slot() == slot && !up.value.is::<NoValue>() && !up.attempt.life.retired.is_set()
+            })
+            .cloned()
+    }
+
     /// Takes out the init that found that a slot has no value.
     pub(crate) fn pop_none(&self, slot: usize) -> Option<Arc<Attempt>> {
         let mut up = self.up.lock().unwrap_or_else(PoisonError::into_inner);

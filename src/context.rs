@@ -136,7 +136,7 @@ impl InitContext {
 
     /// Returns when the teardown of this resource begins.
     pub async fn ending(&self) {
-        self.0.moments.wait(Moment::Ending).await;
+        hook::guarded(self.0.moments.wait(Moment::Ending)).await;
     }
 
     /// The value of this init has gone bad: it is torn down, with what requires it, and made again; while `init` runs, when that has made
@@ -334,7 +334,9 @@ impl Attempt {
                 .paused
                 .get()
                 .map_or((Duration::ZERO, false), |paused| paused.so_far());
-            let left = (timeout + paused).saturating_sub(begun.elapsed());
+            let left = timeout
+                .saturating_add(paused)
+                .saturating_sub(begun.elapsed());
             match (left.is_zero(), running) {
                 (true, false) => return,
                 (true, true) => tokio::time::sleep(timeout).await,

@@ -11,7 +11,7 @@ use std::{
 use tokio::{runtime::Handle, time::Instant};
 
 use self::queue::{Queue, Ticket, Turn};
-use crate::{ClusterKey, context::Attempt, latch::Latch, options::DialOptions};
+use crate::{ClusterKey, context::Attempt, hook::guarded, latch::Latch, options::DialOptions};
 
 mod queue;
 #[cfg(test)]
@@ -50,7 +50,7 @@ impl DialPool {
     /// Waits for a permit. `failures`: how often this cluster was dialled in vain, in a row. Dropping the future gives up the place.
     pub(crate) async fn permit(&self, key: &ClusterKey, failures: u32) -> DialPermit {
         let permit = self.0.ask(key, failures);
-        permit.wakes.granted.wait().await;
+        guarded(permit.wakes.granted.wait()).await;
         permit
     }
 
@@ -95,7 +95,7 @@ impl DialPermit {
             .as_ref()
             .map(|attempt| attempt.paused.get_or_init(Box::default));
         let _paused = paused.map(|paused| paused.pause());
-        self.wakes.handshake.wait().await;
+        guarded(self.wakes.handshake.wait()).await;
     }
 
     /// Returns when the dial must be given up, because it has been silent for long and a newer cluster needs the descriptor. Its place
@@ -104,7 +104,7 @@ impl DialPermit {
         if self.received {
             std::future::pending::<()>().await;
         }
-        self.wakes.evicted.wait().await;
+        guarded(self.wakes.evicted.wait()).await;
     }
 }
 

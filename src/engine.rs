@@ -461,7 +461,10 @@ impl Running {
                     told: Vec::new(),
                 });
                 for time in &self.unhealthy_times {
-                    let at = outage.since + *time;
+                    // One that is never (`Duration::MAX`) overflows, and is not waited for.
+                    let Some(at) = outage.since.checked_add(*time) else {
+                        continue;
+                    };
                     if outage.told.contains(time) {
                         continue;
                     }

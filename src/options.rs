@@ -297,6 +297,10 @@ impl Options {
                     .all(|wait| *wait <= LONGEST),
             "retry.most or one of health.unauthorized_retries is longer than a year; give a shorter time",
         );
+        require(
+            end.shutdown <= LONGEST,
+            "end.shutdown is longer than a year; give a shorter time: a shutdown is bounded",
+        );
         require(retry.first <= retry.most, "retry.first is above retry.most");
         require(
             dial.per_second > 0,

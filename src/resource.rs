@@ -212,7 +212,7 @@ impl<R: ClusterResource> Resource<R> {
     /// Returns when readers no longer get this value. Inside `init` and `teardown` it is an error at once.
     pub async fn retired(&self) -> Result<(), crate::WouldDeadlock> {
         crate::hook::may_wait("retired")?;
-        self.0.life.retired.wait().await;
+        crate::hook::guarded(self.0.life.retired.wait()).await;
         Ok(())
     }
 }

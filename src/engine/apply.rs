@@ -251,7 +251,7 @@ impl Running {
             life: Arc::new(its_life),
             tasks: OnceLock::new(),
             built_on: needs
-                .filter_map(|need| Some(connection.value(*need)?.value))
+                .filter_map(|need| Some(connection.current(*need)?.value))
                 .collect(),
             paused: OnceLock::new(),
             moments: Moments::default(),

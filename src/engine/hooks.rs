@@ -273,8 +273,11 @@ pub(super) async fn refresh(connection: Arc<Connection>, slots: Vec<usize>) {
             return false;
         };
         let (who, provider) = (shared.plan.name(*slot), &shared.providers[*slot].provider);
+        // We may be the last who hold it: its drop is foreign code too, and must not cost the answer.
         let refresh = hook::call(&shared.counters, who, || {
-            provider.refresh(&up.value, &access)
+            let refresh = provider.refresh(&up.value, &access);
+            drop(up);
+            refresh
         });
         matches!(refresh, Ok(Refresh::Rebuild) | Err(_))
     });
@@ -309,7 +312,10 @@ async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {
         route,
     };
     let hook = Box::pin(async { shared.health.check(&value, &cx).await });
-    match hook::run(&shared.counters, who, hook, stop).await {
+    let ended = hook::run(&shared.counters, who, hook, stop).await;
+    // As in `refresh`.
+    let _ = hook::call(&shared.counters, who, || drop((value, attempt, cx)));
+    match ended {
         Ended::Done(Ok(answer)) => {
             let not_ready = match answer {
                 Answer::Ready => None,
@@ -342,6 +348,7 @@ pub(super) fn replace_pooled(connection: &Connection) {
     if let Some(up) = connection.value(slot) {
         let _ = hook::call(&shared.counters, shared.plan.name(slot), || {
             shared.health.replace_pooled(&up.value);
+            drop(up);
         });
     }
 }

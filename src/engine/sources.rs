@@ -148,6 +148,11 @@ impl SourceTask {
             match hook::run_task(counters, who, Box::pin(stream.next()), stop).await {
                 Ended::Done(Some(Ok(event))) => {
                     self.say(self.word(event)).await;
+                    // A stream that always has something to say lets neither be seen above.
+                    if self.stop.is_set() {
+                        break "the cache ends".into();
+                    }
+                    self.reread();
                 }
                 Ended::Done(Some(Err(error))) => break chain(&*error),
                 Ended::Done(None) => break "it ended".into(),

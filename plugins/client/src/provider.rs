@@ -74,11 +74,11 @@ impl ClusterResource for KubeClient {
     }
 
     fn mistakes(&self) -> Vec<String> {
-        let mut mistakes = self.deadlines.mistakes();
-        if HeaderValue::from_str(&self.user_agent).is_err() {
-            mistakes.push("the user agent cannot stand in a header; give visible ASCII".into());
-        }
-        mistakes
+        let agent = HeaderValue::from_str(&self.user_agent).is_err();
+        let agent = agent.then(|| {
+            "the user agent cannot stand in a header; give one of visible ASCII characters".into()
+        });
+        agent.into_iter().chain(self.deadlines.mistakes()).collect()
     }
 
     fn init_timeout(&self) -> Duration {

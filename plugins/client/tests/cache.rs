@@ -234,3 +234,30 @@ async fn a_reconciler_is_tested_without_a_network() {
     test.disconnect(&key).await;
     assert!(matches!(cache.client(&key), Err(GetError::Down(_))));
 }
+
+#[tokio::test]
+async fn what_the_provider_was_given_is_judged_at_start_all_at_once() {
+    let mut deadlines = Deadlines::default();
+    deadlines.call = Duration::MAX;
+    deadlines.tls = Duration::MAX;
+    deadlines.probe = Duration::ZERO;
+    let mistakes = ClusterCache::builder()
+        .source(MemorySource::new("test"))
+        .resource(
+            KubeClient::new()
+                .user_agent("two\nlines")
+                .deadlines(deadlines),
+        )
+        .health_from::<KubeClient>()
+        .start()
+        .unwrap_err();
+    let text = mistakes.to_string();
+    for named in [
+        "user agent",
+        "deadlines.call",
+        "deadlines.tls",
+        "deadlines.probe",
+    ] {
+        assert!(text.contains(named), "{named} in {text}");
+    }
+}

@@ -92,8 +92,9 @@ impl Cluster {
         let (generation, replaces) = (life.generation, self.published.is_some());
         if let Some(old) = self.published.replace(life) {
             self.retire(&old, TeardownReason::Replaced, cx);
-            cx.out.push(Action::Swapped { generation });
         }
+        // Also where the one that was to be replaced went by itself meanwhile.
+        cx.out.push(Action::Swapped { generation });
         self.forget_attempts();
         self.last_success = Some(cx.now);
         cx.tell(Changes::CONNECTED);
