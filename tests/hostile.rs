@@ -10,7 +10,7 @@ use std::{
 
 use clustercache::{
     Changes, ClusterCache, ClusterKey, ClusterSource, EngineStatus, InitContext, InitError,
-    MemorySource, SourceError, SourceEvent, WaitError,
+    MemorySource, Requires, SourceError, SourceEvent, WaitError,
 };
 use futures_util::{FutureExt, StreamExt, stream::BoxStream};
 use sim::*;
@@ -78,7 +78,7 @@ struct Flood {
 }
 
 impl ClusterSource for Flood {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "flood"
     }
 
@@ -192,7 +192,7 @@ async fn nothing_is_built_on_a_wanted_value_whose_teardown_is_due() {
     };
     let note = world.clone();
     let wants = Custom::<1>::new()
-        .requires(|requires| requires.wants::<Custom<0>>())
+        .requires(Requires::wants::<Custom<0>>)
         .init(move |cx| {
             let wanted = cx.try_get::<Custom<0>>();
             let current = wanted.as_ref().map(clustercache::Resource::is_current);
