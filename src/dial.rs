@@ -1,4 +1,4 @@
-//! Permits to dial: fair between clusters, bounded in descriptors, CPU and rate ("Dialling is fair and bounded" in DESIGN.md). A permit
+//! Permits to dial: fair between clusters, bounded in descriptors, CPU and rate ("Dialling" in ARCHITECTURE.md). A permit
 //! counts as a descriptor while it is silent, as CPU once it has received bytes, and never as both: it holds nothing while it waits. The
 //! lock is held for the queue's own steps only; whoever they let go on is woken after it (rule 11).
 

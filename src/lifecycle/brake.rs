@@ -1,5 +1,5 @@
 //! The fleet brake: when most of what was up a minute ago fails together it is our own network, and tearing all of it down makes it
-//! worse. Keeps "Two brakes: Fleet" of DESIGN.md.
+//! worse. Keeps "Two brakes" of ARCHITECTURE.md.
 //!
 //! Which clusters count: those that were *up* (a published connection, healthy or suspect) [`up_since`](BrakeOptions::up_since) ago.
 //! So one that has just connected does not count yet, and one that went down does until that time has gone by. Of those that count

@@ -1,4 +1,4 @@
-//! Whether a connection is alive. Keeps DESIGN.md's "Health": when a probe is sent, what its failure means, when a connection is
+//! Whether a connection is alive. Keeps "Health" of ARCHITECTURE.md: when a probe is sent, what its failure means, when a connection is
 //! suspect or down, what a 401 asks for, and that nobody is judged by time in which our own process did not run.
 
 use std::{sync::Arc, time::Duration};

@@ -1,7 +1,7 @@
 //! Certificate authorities of fake clusters: each cluster has one of its own, and so an identity of its own.
 //!
 //! All keys are ECDSA P-256 by ring, so that a thousand authorities take well under a second. A CA can be renewed with
-//! the key that it has (the same cluster, by DESIGN.md's rule on CA bundles that share a public key), or be made anew
+//! the key that it has (the same cluster, by the rule on CA bundles that share a public key), or be made anew
 //! (another cluster).
 
 use std::{

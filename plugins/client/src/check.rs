@@ -1,4 +1,4 @@
-//! What a cluster's answers to `/readyz` and `/version` mean: the table of DESIGN.md's section on health, and nothing else.
+//! What a cluster's answers to `/readyz` and `/version` mean: the table "Health" of ARCHITECTURE.md, and nothing else.
 
 use async_trait::async_trait;
 use bytes::Bytes;

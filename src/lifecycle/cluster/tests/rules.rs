@@ -1,4 +1,4 @@
-//! Rules of DESIGN.md, by name: the three kinds of change, removal, and what goes wrong in connecting and after. The plan is a health
+//! The rules of ARCHITECTURE.md, by name: the three kinds of change, removal, and what goes wrong in connecting and after. The plan is a health
 //! provider that reads the access, and two that are built on it: an essential one and an optional one.
 
 use super::*;
