@@ -3,7 +3,6 @@
 use std::{
     any::{Any, TypeId},
     collections::BTreeMap,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -15,7 +14,7 @@ use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
 use crate::{
-    ClusterAccess, ClusterKey, Generation, context::Attempt, latch::Moment, resource::Value,
+    ClusterAccess, ClusterKey, Generation, context::Attempt, hook, latch::Moment, resource::Value,
     shared::Shared, vitals::Vitals,
 };
 
@@ -244,21 +243,31 @@ impl IdentityState {
         // `T::default` is foreign code: it does not run under the lock, and whoever is second drops its own.
         let state = known.unwrap_or_else(|| {
             let made: Arc<dyn Any + Send + Sync> = Arc::new(T::default());
-            Arc::clone(states().entry(TypeId::of::<T>()).or_insert(made))
+            // It is dropped after this, and not under the lock, if it came second.
+            let ours = || Arc::clone(&made);
+            Arc::clone(states().entry(TypeId::of::<T>()).or_insert_with(ours))
         });
         state.downcast().expect("states are kept by their type")
     }
 
-    /// Keeps `state`, unless it is larger than what is left of `most` bytes: then nothing of its type is kept.
+    /// Keeps `state`, unless it is larger than what is left of `most` bytes: then nothing of its type is kept. What is older than `age`
+    /// takes no room, and goes.
     pub(crate) fn keep<T: Send + Sync + 'static>(
         &self,
         state: T,
         bytes: usize,
         most: usize,
+        age: Duration,
         now: Instant,
     ) -> bool {
         let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = warm.remove(&TypeId::of::<T>());
+        let is_old = |kind: &TypeId, kept: &Kept| {
+            *kind == TypeId::of::<T>() || now.saturating_duration_since(kept.at) > age
+        };
+        let (old, rest): (BTreeMap<_, _>, _) = std::mem::take(&mut *warm)
+            .into_iter()
+            .partition(|(kind, kept)| is_old(kind, kept));
+        *warm = rest;
         let used: usize = warm.values().map(|kept| kept.bytes).sum();
         let fits = bytes <= most.saturating_sub(used);
         if fits {
@@ -309,14 +318,15 @@ impl Drop for IdentityState {
 }
 
 fn drop_caught<T>(of_users: T) {
-    let dropped = catch_unwind(AssertUnwindSafe(|| drop(of_users)));
-    if dropped.is_err() {
+    if hook::catch(|| drop(of_users)).is_err() {
         tracing::warn!("the state that a provider kept of a cluster panicked in its drop");
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
 
     #[derive(Default)]
@@ -333,15 +343,54 @@ mod tests {
     fn warm_state_is_taken_once_and_bounded_in_bytes_and_age() {
         let (state, now) = (IdentityState::default(), Instant::now());
         let minute = Duration::from_secs(60);
-        assert!(state.keep("a", 10, 10, now));
-        assert!(!state.keep(7_u8, 1, 10, now), "no room beside the other");
+        assert!(state.keep("a", 10, 10, minute, now));
+        assert!(
+            !state.keep(7_u8, 1, 10, minute, now),
+            "no room beside the other"
+        );
         assert_eq!(state.kept::<&str>(minute, now), Some("a"));
         assert_eq!(state.kept::<&str>(minute, now), None);
-        state.keep("b", 10, 10, now);
+        state.keep("b", 10, 10, minute, now);
         assert_eq!(
             state.kept::<&str>(minute, now + minute * 2),
             None,
             "too old"
         );
+        state.keep("c", 10, 10, minute, now);
+        assert!(
+            state.keep(7_u8, 1, 10, minute, now + minute * 2),
+            "what is too old takes no room"
+        );
+        assert_eq!(state.kept::<&str>(Duration::MAX, now), None);
+    }
+
+    /// Makes another of itself while it is made, and looks whether the lock is free when it is dropped.
+    struct Twice;
+
+    static TWICE: LazyLock<IdentityState> = LazyLock::new(IdentityState::default);
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    static DROPPED_FREELY: AtomicU32 = AtomicU32::new(0);
+
+    impl Default for Twice {
+        fn default() -> Self {
+            if MADE.fetch_add(1, Ordering::Relaxed) == 0 {
+                TWICE.get::<Self>();
+            }
+            Self
+        }
+    }
+
+    impl Drop for Twice {
+        fn drop(&mut self) {
+            let free = TWICE.states.try_lock().is_ok();
+            DROPPED_FREELY.fetch_add(u32::from(free), Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn whoever_is_second_to_make_an_identity_state_drops_its_own_under_no_lock() {
+        TWICE.get::<Twice>();
+        assert_eq!(MADE.load(Ordering::Relaxed), 2);
+        assert_eq!(DROPPED_FREELY.load(Ordering::Relaxed), 1);
     }
 }

@@ -266,10 +266,10 @@ impl TeardownContext {
 
     /// Keeps warm state of about `bytes` for the next `init` of the same identity, one a type. Says whether there was room.
     pub fn keep<T: Send + Sync + 'static>(&self, state: T, bytes: usize) -> bool {
-        let most = self.connection.shared.options.end.warm_bytes;
+        let end = &self.connection.shared.options.end;
         self.connection
             .identity
-            .keep(state, bytes, most, Instant::now())
+            .keep(state, bytes, end.warm_bytes, end.warm_age, Instant::now())
     }
 
     /// As [`InitContext::identity_state`].

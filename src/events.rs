@@ -2,17 +2,10 @@
 //! what it reads is the newest state, taken from the registry at that moment. No lock is held here while a waker is woken, cloned or
 //! dropped, nor while a state is read (rule 11), and no code of a user's runs but its wakers.
 
-use std::{
-    collections::BTreeMap,
-    fmt, ops,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-    task::Waker,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, ops, sync::Arc, task::Waker, time::Duration};
 
 use crate::{
-    ClusterKey, ClusterState,
+    ClusterKey, ClusterState, hook,
     options::EventOptions,
     registry::Registry,
     sync::{Mutex, lock},
@@ -277,7 +270,7 @@ impl Hub {
 /// A waker is foreign code, and most are woken by the engine: one that panics is its owner's loss alone.
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker
-        && catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err()
+        && hook::catch(|| waker.wake()).is_err()
     {
         tracing::warn!("a waker of a subscriber panicked");
     }

@@ -115,7 +115,7 @@ impl Wake for Guarded {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        caught(|| self.0.as_ref().map(Waker::wake_by_ref));
+        caught(|| self.0.as_ref().map_or((), Waker::wake_by_ref));
     }
 }
 
@@ -125,8 +125,8 @@ impl Drop for Guarded {
     }
 }
 
-fn caught<T>(of_users: impl FnOnce() -> T) {
-    if catch_unwind(AssertUnwindSafe(of_users)).is_err() {
+fn caught(of_users: impl FnOnce()) {
+    if catch(of_users).is_err() {
         tracing::warn!("the waker of one who waits panicked");
     }
 }
@@ -138,11 +138,20 @@ pub(crate) fn call<T>(
     hook: impl FnOnce() -> T,
 ) -> Result<T, String> {
     let begun = Instant::now();
-    let result = catch_unwind(AssertUnwindSafe(hook));
+    let result = catch(hook);
     counters.polled(who, begun.elapsed(), SLOW_POLL);
-    result.map_err(|panic| {
-        counters.panicked(who);
-        message(&*panic)
+    result.inspect_err(|_| counters.panicked(who))
+}
+
+/// Calls foreign code; an error is the message of its panic. What it panicked with is foreign too: if that panics in its drop, what is
+/// left of it is leaked.
+pub(crate) fn catch<T>(of_users: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(of_users)).map_err(|panic| {
+        let text = message(&*panic);
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            std::mem::forget(again);
+        }
+        text
     })
 }
 

@@ -3,14 +3,21 @@
 mod sim;
 
 use std::{
-    sync::{Arc, Mutex, mpsc},
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     task::{Context, Wake, Waker},
     time::Duration,
 };
 
+use async_trait::async_trait;
 use clustercache::{
-    Changes, ClusterCache, ClusterKey, ClusterSource, EngineStatus, InitContext, InitError,
-    MemorySource, Requires, SourceError, SourceEvent, WaitError,
+    Answer, Changes, CheckContext, CheckError, ClusterCache, ClusterKey, ClusterResource,
+    ClusterSource, EngineStatus, GetError, HealthCheck, InitContext, InitError, MemorySource,
+    Phase, Requires, SourceError, SourceEvent, WaitError,
 };
 use futures_util::{FutureExt, StreamExt, stream::BoxStream};
 use sim::*;
@@ -232,4 +239,159 @@ async fn nothing_is_built_on_a_wanted_value_whose_teardown_is_due() {
         "{:?}",
         world.noted()
     );
+}
+
+/// What is thrown, and said, by those who mean no good.
+#[derive(Debug)]
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("what was thrown panics in its drop");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_provider_panics_with_may_panic_in_its_drop() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let inits = Arc::new(AtomicUsize::new(0));
+    let custom = {
+        let inits = Arc::clone(&inits);
+        Custom::<0>::new()
+            .init(move |_| {
+                let first = inits.fetch_add(1, Ordering::Relaxed) == 0;
+                async move {
+                    if first {
+                        std::panic::panic_any(Bomb);
+                    }
+                    Ok(())
+                }
+            })
+            .teardown(|_, _| async { std::panic::panic_any(Bomb) })
+    };
+    let cache = builder(&world, &source).resource(custom).start().unwrap();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    assert_eq!(inits.load(Ordering::Relaxed), 2);
+    cache.reconnect(&key("a"));
+    sleep(secs(1)).await;
+    let state = cache.state(&key("a")).unwrap();
+    assert_eq!((state.phase, state.retiring), (Phase::Connected, 0));
+    assert!(cache.shutdown().await.unwrap().is_clean());
+    assert_eq!(world.count("a net down"), 2, "{:?}", world.noted());
+}
+
+struct Unspeakable;
+
+impl fmt::Debug for Unspeakable {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("no word of it");
+    }
+}
+
+impl fmt::Display for Unspeakable {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("no word of it");
+    }
+}
+
+impl std::error::Error for Unspeakable {}
+
+/// Its first stream fails with an error that cannot be told.
+struct Mute(MemorySource, AtomicUsize);
+
+impl ClusterSource for Mute {
+    fn name(&self) -> &str {
+        "mute"
+    }
+
+    fn events(&self) -> BoxStream<'static, Result<SourceEvent, SourceError>> {
+        if self.1.fetch_add(1, Ordering::Relaxed) == 0 {
+            let error: SourceError = Box::new(Unspeakable);
+            return futures_util::stream::once(async { Err(error) }).boxed();
+        }
+        self.0.events()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_a_source_that_panics_when_it_is_told_ends_no_more_than_its_stream() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let cache = ClusterCache::builder()
+        .source(Mute(source, AtomicUsize::new(0)))
+        .resource(Net(world))
+        .health_from::<Net>()
+        .start()
+        .unwrap();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    assert_eq!(cache.counters().panics(), [("mute".into(), 1)].into());
+}
+
+/// Its probes wait for a permit; the init of `b` keeps the only one.
+struct Patient;
+
+#[async_trait]
+impl ClusterResource for Patient {
+    type Value = ();
+
+    fn name(&self) -> &'static str {
+        "patient"
+    }
+
+    fn init_timeout(&self) -> Duration {
+        LONG
+    }
+
+    async fn init(&self, cx: &InitContext) -> Result<(), InitError> {
+        if cx.key().name() == "b" {
+            let _permit = cx.dial().await;
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl HealthCheck for Patient {
+    async fn check(&self, (): &(), cx: &CheckContext) -> Result<Answer, CheckError> {
+        let _permit = cx.dial().await;
+        Ok(Answer::Ready)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_whose_time_is_over_before_it_has_a_permit_is_no_failure() {
+    let source = MemorySource::new("test");
+    source.upsert(plain("b"));
+    let cache = ClusterCache::builder()
+        .source(source.clone())
+        .resource(Patient)
+        .health_from::<Patient>()
+        .configure(|options| options.dial.silent = 1)
+        .start()
+        .unwrap();
+    settle().await;
+    source.upsert(plain("a"));
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    sleep(secs(60)).await;
+    let state = cache.state(&key("a")).unwrap();
+    assert_eq!((state.phase, state.last_error), (Phase::Connected, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_access_of_a_cluster_that_is_not_ours_any_more_is_not_given_out() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    let named = |ours: &str| plain("a").with_labels([("ours".to_owned(), ours.to_owned())]);
+    source.upsert(named("yes"));
+    let cache = builder(&world, &source)
+        .filter(|cluster| cluster.labels.get("ours") == Some("yes"))
+        .start()
+        .unwrap();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    cache.access(&key("a")).unwrap();
+    source.upsert(named("no"));
+    settle().await;
+    let why = cache.access(&key("a")).unwrap_err();
+    assert!(matches!(why, GetError::NotOwned(_)), "{why}");
 }

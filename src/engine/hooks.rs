@@ -3,7 +3,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -310,9 +313,11 @@ async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {
     let cx = CheckContext {
         init: InitContext(Arc::clone(&attempt)),
         route,
+        without_permit: AtomicBool::new(false),
     };
     let hook = Box::pin(async { shared.health.check(&value, &cx).await });
     let ended = hook::run(&shared.counters, who, hook, stop).await;
+    let without_permit = cx.without_permit.load(Ordering::Relaxed);
     // As in `refresh`.
     let _ = hook::call(&shared.counters, who, || drop((value, attempt, cx)));
     match ended {
@@ -330,6 +335,10 @@ async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {
         Ended::Panicked(panic) => ProbeResult::Failed {
             kind: FailureKind::Panicked,
             text: escaped(&panic),
+        },
+        Ended::Stopped if without_permit => ProbeResult::Failed {
+            kind: FailureKind::Busy,
+            text: "no permit to dial".into(),
         },
         Ended::Stopped => {
             let text = format!("no answer within {limit:?}").into();

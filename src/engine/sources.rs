@@ -154,7 +154,11 @@ impl SourceTask {
                     }
                     self.reread();
                 }
-                Ended::Done(Some(Err(error))) => break chain(&*error),
+                Ended::Done(Some(Err(error))) => {
+                    // Its words, and its drop, are foreign code.
+                    let words = hook::call(counters, who, move || chain(&*error));
+                    break words.unwrap_or_else(|panic| escaped(&panic));
+                }
                 Ended::Done(None) => break "it ended".into(),
                 Ended::Panicked(panic) => break escaped(&panic),
                 Ended::Stopped if self.stop.is_set() => break "the cache ends".into(),

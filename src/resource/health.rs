@@ -1,6 +1,9 @@
 //! The one shared verdict on a connection: the provider that is asked for it.
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use async_trait::async_trait;
 
@@ -26,6 +29,8 @@ pub trait HealthCheck: ClusterResource {
 pub struct CheckContext {
     pub(crate) init: InitContext,
     pub(crate) route: Route,
+    /// It waits for a permit, or did so when it ended.
+    pub(crate) without_permit: AtomicBool,
 }
 
 impl CheckContext {
@@ -49,9 +54,12 @@ impl CheckContext {
         self.init.newest_access()
     }
 
-    /// Waits for a permit to dial; see [`InitContext::dial`].
+    /// Waits for a permit to dial; see [`InitContext::dial`]. A probe whose time is over before it has one says nothing of the cluster.
     pub async fn dial(&self) -> DialPermit {
-        self.init.dial().await
+        self.without_permit.store(true, Ordering::Relaxed);
+        let permit = self.init.dial().await;
+        self.without_permit.store(false, Ordering::Relaxed);
+        permit
     }
 }
 

@@ -49,8 +49,9 @@ impl Cluster {
         self.identity
     }
 
+    /// The newest access, if the cluster is ours.
     pub(crate) fn access(&self) -> Option<&ClusterAccess> {
-        self.access.as_ref()
+        self.access.as_ref().filter(|_| self.claim.owned)
     }
 
     pub(crate) fn attempts(&self) -> u32 {
