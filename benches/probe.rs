@@ -80,7 +80,7 @@ async fn cpu_of_a_request(served: &mut Served) -> anyhow::Result<f64> {
     sleep(Duration::from_secs(2)).await;
     let (requests, cpu) = (served.requests()?, cpu_time_of_all());
     sleep(WINDOW).await;
-    let cpu = cpu_time_of_all() - cpu;
+    let cpu = cpu_time_of_all().saturating_sub(cpu);
     let requests = served.requests()? - requests;
     Ok(nanoseconds(cpu) / count(usize::try_from(requests)?))
 }

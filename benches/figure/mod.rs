@@ -61,7 +61,7 @@ impl fmt::Display for Quantity {
 pub fn per_call(times: usize, turn: impl FnOnce()) -> f64 {
     let begun = cpu_time();
     turn();
-    nanoseconds(cpu_time() - begun) / count(times)
+    nanoseconds(cpu_time().saturating_sub(begun)) / count(times)
 }
 
 /// What this thread has used.
