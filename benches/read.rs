@@ -3,8 +3,9 @@
 
 use std::{alloc::System, hint::black_box, str::FromStr, sync::Barrier, time::Duration};
 
-use clustercache::{ClusterCache, ClusterKey, GetError, Resource};
+use clustercache::{ClusterCache, ClusterKey, Event, GetError, Resource};
 use figure::{Figures, Unit::Nanoseconds, Unit::Of, count, median, per_call, percentile};
+use futures_util::StreamExt;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tokio::time::Instant;
 use trivial::{Clusters, Part};
@@ -25,10 +26,10 @@ type Bare = papaya::HashMap<ClusterKey, Resource<Part<2>>, foldhash::fast::Rando
 
 fn main() {
     let clusters = Clusters::new(CLUSTERS);
-    let cache = start(&clusters);
+    let (cache, bare) = start(&clusters);
     let keys = shuffled(&clusters);
     let mut figures = Figures::default();
-    by_key(&mut figures, &cache, &clusters, &keys);
+    by_key(&mut figures, &cache, &bare, &keys);
     allocations(&mut figures, &cache, &keys);
     by_handle(&mut figures, &cache, &keys[0]);
     two_threads(&mut figures, &cache, &clusters);
@@ -36,8 +37,9 @@ fn main() {
     figures.print();
 }
 
-/// The engine has a thread of its own, and nothing to do on it but what a bench makes it do.
-fn start(clusters: &Clusters) -> ClusterCache {
+/// The engine has a thread of its own, and nothing to do on it but what a bench makes it do. The bare map is filled as clusters
+/// connect, as a map of one's own would be: filled at once it would lie in memory as none does.
+fn start(clusters: &Clusters) -> (ClusterCache, Bare) {
     let (sender, receiver) = std::sync::mpsc::channel();
     let clusters = clusters.clone();
     std::thread::spawn(move || {
@@ -46,10 +48,17 @@ fn start(clusters: &Clusters) -> ClusterCache {
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            let cache = clusters.start();
-            let started = cache.wait_for_start(Duration::from_secs(60)).await;
-            assert!(started.expect("the engine runs"), "not connected in time");
-            sender.send(cache).expect("main waits");
+            let (cache, bare) = (clusters.start(), Bare::default());
+            let mut events = cache.subscribe();
+            while bare.len() < CLUSTERS {
+                let event = events.next().await.expect("the engine runs");
+                if let Event::Cluster { key, .. } = event
+                    && let Ok(part) = cache.get(&key)
+                {
+                    bare.pin().insert(key, part);
+                }
+            }
+            sender.send((cache, bare)).expect("main waits");
             std::future::pending::<()>().await;
         });
     });
@@ -77,13 +86,7 @@ fn one_by_one(keys: &[ClusterKey], get: impl Fn(&ClusterKey) -> Option<Resource<
     }
 }
 
-fn by_key(figures: &mut Figures, cache: &ClusterCache, clusters: &Clusters, keys: &[ClusterKey]) {
-    let bare = Bare::default();
-    // Filled in the order in which the cache was, which is not the order of the reads.
-    for key in clusters.keys() {
-        let value = cache.get(&key).expect("connected");
-        bare.pin().insert(key, value);
-    }
+fn by_key(figures: &mut Figures, cache: &ClusterCache, bare: &Bare, keys: &[ClusterKey]) {
     // The two read the same keys, and never one after the other.
     let turns = keys.chunks(TURN).zip(keys.chunks(TURN).rev()).cycle();
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());

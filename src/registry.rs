@@ -25,7 +25,10 @@ use crate::{
 mod model;
 
 /// A concurrent map that copies no entries when one is added.
-type Entries = papaya::HashMap<ClusterKey, Arc<Entry>, foldhash::fast::RandomState>;
+type Entries = papaya::HashMap<Name, Arc<Entry>, foldhash::fast::RandomState>;
+
+/// A key's text, in the map itself unless it is long: comparing it is no step through memory of its own.
+type Name = SmallVec<[u8; 40]>;
 
 pub(crate) struct Registry {
     entries: Entries,
@@ -123,7 +126,7 @@ impl Registry {
         }
         let slot = self.plan.index_of(TypeId::of::<R>())?;
         let entries = self.entries.pin();
-        entries.get(key)?.load().values.get(slot)
+        entries.get(text(key))?.load().values.get(slot)
     }
 
     #[cold]
@@ -144,7 +147,7 @@ impl Registry {
         self.check_running()?;
         let entries = self.entries.pin();
         entries
-            .get(key)
+            .get(text(key))
             .map(with)
             .ok_or_else(|| GetError::Unknown { key: key.clone() })
     }
@@ -160,27 +163,31 @@ impl Registry {
     pub(crate) fn state(&self, key: &ClusterKey) -> Option<ClusterState> {
         self.entries
             .pin()
-            .get(key)
+            .get(text(key))
             .map(|entry| entry.state(&self.clock))
     }
 
     pub(crate) fn keys(&self) -> Vec<ClusterKey> {
-        self.entries.pin().keys().cloned().collect()
+        self.entries
+            .pin()
+            .values()
+            .map(|entry| entry.key.clone())
+            .collect()
     }
 
     pub(crate) fn contains(&self, key: &ClusterKey) -> bool {
-        self.entries.pin().contains_key(key)
+        self.entries.pin().contains_key(text(key))
     }
 
     /// The engine only.
     pub(crate) fn publish(&self, key: &ClusterKey, snapshot: Snapshot) {
         let entries = self.entries.pin();
-        if let Some(entry) = entries.get(key) {
+        if let Some(entry) = entries.get(text(key)) {
             entry.snapshot.store(Arc::new(snapshot));
         } else {
             let snapshot = Swap::from_pointee(snapshot);
             entries.insert(
-                key.clone(),
+                text(key).into(),
                 Arc::new(Entry {
                     key: key.clone(),
                     snapshot,
@@ -192,7 +199,7 @@ impl Registry {
     /// The engine only: it ends. Whoever holds an entry still holds no value by it; a map frees what was removed when it likes.
     pub(crate) fn clear(&self) {
         let entries = self.entries.pin();
-        for (key, entry) in &entries {
+        for (name, entry) in &entries {
             let last = entry.load_full();
             let emptied = Snapshot {
                 identity: last.identity,
@@ -203,13 +210,13 @@ impl Registry {
                 access: None,
             };
             entry.snapshot.store(Arc::new(emptied));
-            entries.remove(key);
+            entries.remove(name);
         }
     }
 
     /// The engine only. Who still holds the entry reads its last snapshot, which the engine has emptied before.
     pub(crate) fn remove(&self, key: &ClusterKey) {
-        self.entries.pin().remove(key);
+        self.entries.pin().remove(text(key));
     }
 }
 
@@ -280,6 +287,10 @@ impl Values {
             .as_ref()
             .and_then(Resource::from_erased)
     }
+}
+
+fn text(key: &ClusterKey) -> &[u8] {
+    key.as_str().as_bytes()
 }
 
 fn signs_time(at: Option<tokio::time::Instant>, clock: &Clock) -> Option<std::time::SystemTime> {

@@ -43,9 +43,12 @@ impl Served {
         let kubeconfig = Kubeconfig::parse(text.as_bytes(), &policy)?;
         let clusters = kubeconfig.contexts();
         let clusters = clusters.map(|(name, access)| Ok((ClusterKey::named(name), access?)));
+        let mut clusters = clusters.collect::<anyhow::Result<Vec<_>>>()?;
+        // By their numbers.
+        clusters.sort_by_key(|(key, _)| (key.name().len(), key.clone()));
         Ok(Self {
             commands: child.stdin.take(),
-            clusters: clusters.collect::<anyhow::Result<_>>()?,
+            clusters,
             child,
             answers,
         })
