@@ -251,6 +251,11 @@ impl Running {
             "the process did not run; no cluster is judged by that time"
         );
         for key in self.keys() {
+            if let Some(record) = self.clusters.get_mut(&key)
+                && let Some(outage) = &mut record.outage
+            {
+                outage.since = (outage.since + late).min(now);
+            }
             self.with(&key, now, |cluster, cx| cluster.stalled(late, cx));
         }
     }
