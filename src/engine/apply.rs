@@ -148,6 +148,10 @@ impl Running {
                 }
             }
             Action::Tell(changes) => {
+                // Another cluster of the name was never up, and is not held for what the old one was.
+                if changes.contains(crate::Changes::REPLACED) {
+                    self.brake.removed(key);
+                }
                 if changes.contains(crate::Changes::REMOVED) && !self.shared.registry.contains(key)
                 {
                     self.brake.removed(key);
