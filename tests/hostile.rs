@@ -85,7 +85,7 @@ struct Flood {
 }
 
 impl ClusterSource for Flood {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "flood"
     }
 
@@ -301,7 +301,7 @@ impl std::error::Error for Unspeakable {}
 struct Mute(MemorySource, AtomicUsize);
 
 impl ClusterSource for Mute {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "mute"
     }
 
