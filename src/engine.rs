@@ -500,18 +500,12 @@ impl Running {
             return;
         }
         if self.unstarted.is_none() && self.claims.all_synced() {
-            self.unstarted = Some(self.clusters.keys().cloned().collect());
+            let clusters = self.clusters.iter();
+            let untried = clusters.filter(|(_, record)| !record.cluster.has_been_tried());
+            self.unstarted = Some(untried.map(|(key, _)| key.clone()).collect());
         }
-        let clusters = &self.clusters;
-        let Some(unstarted) = &mut self.unstarted else {
-            return;
-        };
-        unstarted.retain(|key| {
-            clusters
-                .get(key)
-                .is_some_and(|record| !record.cluster.has_been_tried())
-        });
-        if unstarted.is_empty() {
+        // Whoever has been tried since was taken out then: to look at all of them at each turn is too much for a large fleet.
+        if self.unstarted.as_ref().is_some_and(BTreeSet::is_empty) {
             self.shared.started.set();
         }
     }

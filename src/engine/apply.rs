@@ -98,6 +98,11 @@ impl Running {
         if record.cluster.wants_down() {
             self.judged.insert(key.clone());
         }
+        if let Some(unstarted) = &mut self.unstarted
+            && (record.cluster.has_been_tried() || record.cluster.is_over())
+        {
+            unstarted.remove(key);
+        }
         if record.cluster.is_over() {
             if let Some(at) = record.deadline {
                 self.deadlines.remove(&(at, key.clone()));
