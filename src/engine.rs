@@ -251,6 +251,11 @@ impl Running {
             "the process did not run; no cluster is judged by that time"
         );
         for key in self.keys() {
+            if let Some(record) = self.clusters.get_mut(&key)
+                && let Some(outage) = &mut record.outage
+            {
+                outage.since = (outage.since + late).min(now);
+            }
             self.with(&key, now, |cluster, cx| cluster.stalled(late, cx));
         }
     }
@@ -499,6 +504,7 @@ impl Running {
             let untried = clusters.filter(|(_, record)| !record.cluster.has_been_tried());
             self.unstarted = Some(untried.map(|(key, _)| key.clone()).collect());
         }
+        // Whoever has been tried since was taken out then: to look at all of them at each turn is too much for a large fleet.
         if self.unstarted.as_ref().is_some_and(BTreeSet::is_empty) {
             self.shared.started.set();
         }

@@ -168,6 +168,20 @@ async fn every_doubt_is_followed_by_a_probe_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_credential_that_changes_all_the_time_floods_no_healthy_cluster_with_probes() {
+    let (world, source, cache) = one().await;
+    let before = world.requests("a");
+    for turn in 0..500 {
+        source.upsert(cluster("a", "a", "a", &format!("t{turn}")));
+        sleep(millis(10)).await;
+    }
+    let probes = world.requests("a") - before;
+    assert!((4..=7).contains(&probes), "{probes} in five seconds");
+    assert_eq!(world.count("a net up"), 1);
+    cache.get::<Net>(&key("a")).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn bytes_put_probes_off_but_the_credential_is_proven_once_a_minute() {
     let (world, _source, cache) = one().await;
     let net = cache.get::<Net>(&key("a")).unwrap();
@@ -518,6 +532,23 @@ async fn while_held_everything_but_teardown_by_verdict_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_cluster_of_a_name_is_not_held_for_what_the_old_one_was() {
+    let (names, world, source, cache) = hundred().await;
+    for name in &names[..60] {
+        world.set(name, Answers::Never);
+    }
+    sleep(secs(70)).await;
+    assert!(cache.state(&key("c002")).unwrap().held_by_brake);
+    source.upsert(cluster("c002", "other", "new", "t"));
+    world.until_noted("c002 net down Replaced").await;
+    cache.wait_for(&key("c002"), LONG).await.unwrap();
+    world.set("new", Answers::Never);
+    sleep(secs(15)).await;
+    assert_eq!(world.count("c002 net down Down"), 1);
+    assert_eq!(downs(&world), 1, "the others are held still");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_small_fleet_and_a_fleet_that_was_not_up_a_minute_ago_have_no_brake() {
     for (count, up) in [(9, 120), (100, 20)] {
         let names = names(count);
@@ -571,6 +602,22 @@ async fn a_suspect_connection_is_not_down_by_the_time_in_which_the_process_did_n
     let begun = Instant::now();
     world.until_noted("a net down Down").await;
     assert!(begun.elapsed() <= secs(15));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspect_cluster_is_not_unhealthy_by_the_time_in_which_the_process_did_not_run() {
+    let (world, _source, cache) = one().await;
+    let unhealthy = cache.subscribe().only(Changes::default());
+    let mut unhealthy = unhealthy.unhealthy_for(secs(20));
+    world.set("a", Answers::Never);
+    until(&cache, "a", |state| state.consecutive_failures == 1).await;
+    told(&mut unhealthy);
+    advance(secs(60)).await;
+    settle().await;
+    assert_eq!(told(&mut unhealthy).len(), 0);
+    // What passes while the process runs counts as ever.
+    sleep(secs(15)).await;
+    assert_eq!(told(&mut unhealthy).len(), 1);
 }
 
 // === Outages, as subscribers hear of them ===

@@ -98,8 +98,8 @@ impl Running {
         if record.cluster.wants_down() {
             self.judged.insert(key.clone());
         }
-        if record.cluster.has_been_tried()
-            && let Some(unstarted) = &mut self.unstarted
+        if let Some(unstarted) = &mut self.unstarted
+            && (record.cluster.has_been_tried() || record.cluster.is_over())
         {
             unstarted.remove(key);
         }
@@ -153,6 +153,10 @@ impl Running {
                 }
             }
             Action::Tell(changes) => {
+                // Another cluster of the name was never up, and is not held for what the old one was.
+                if changes.contains(crate::Changes::REPLACED) {
+                    self.brake.removed(key);
+                }
                 if changes.contains(crate::Changes::REMOVED) && !self.shared.registry.contains(key)
                 {
                     self.brake.removed(key);

@@ -157,7 +157,10 @@ impl Detector {
     /// New access was taken in place: failures are cleared, probes under way no longer count, and it is tried at once. What was
     /// suspect or down is suspect, without a failure, until it answers.
     pub(crate) fn new_access(&mut self, now: Instant) {
+        // A healthy one is probed no more often than a suspect one, however often its credential changes.
+        let sent = self.sent.filter(|_| self.outage.is_none());
         self.begin_again(now);
+        self.sent = sent;
         if let Some(outage) = &mut self.outage {
             outage.begin_again(now);
         }

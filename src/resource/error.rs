@@ -44,7 +44,7 @@ impl InitError {
         Self {
             then: Then::NotApplicable,
             failure: FailureKind::Other,
-            text: (&*why.into()).into(),
+            text: escaped(&why.into()),
             retry_after: None,
         }
     }
@@ -75,9 +75,12 @@ impl InitError {
 
 /// An error with its sources on one line, control characters escaped: some of it may be a cluster's text.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> Arc<str> {
+    // One that is its own source ends too.
+    const MOST: usize = 32;
     let mut text = error.to_string();
     let mut next = error.source();
-    while let Some(source) = next {
+    for _ in 0..MOST {
+        let Some(source) = next else { break };
         let more = source.to_string();
         if !text.contains(&more) {
             text.push_str(": ");
@@ -153,4 +156,35 @@ pub enum FailureKind {
     Panicked,
     /// Anything else.
     Other,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Circle;
+
+    impl fmt::Display for Circle {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("round\nand round")
+        }
+    }
+
+    impl Error for Circle {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(self)
+        }
+    }
+
+    #[test]
+    fn an_error_that_is_its_own_source_is_told_once() {
+        assert_eq!(InitError::from(Circle).to_string(), "round\\nand round");
+    }
+
+    #[test]
+    fn also_why_something_is_not_applicable_is_escaped_and_bounded() {
+        let why = InitError::not_applicable("\u{1b}[2J".repeat(10_000)).to_string();
+        assert!(why.starts_with("\\u{1b}[2J") && why.len() < 2_000, "{why}");
+    }
 }
