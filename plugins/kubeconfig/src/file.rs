@@ -151,7 +151,7 @@ impl ClusterSource for KubeconfigFile {
         follow::events(self.clone())
     }
 
-    /// Reads all files at once, without waiting for quiet.
+    /// Reads all files, as soon as none is being edited.
     fn reread(&self, _: &ClusterKey) {
         let next = |count: &mut u64| *count = count.wrapping_add(1);
         self.shared.nudges.send_modify(next);

@@ -85,26 +85,15 @@ impl Follower {
         Ok(news)
     }
 
-    /// Until a file has been changed and then left alone, or somebody asks, or it is time.
+    /// Until a file has been changed, somebody asks, or it is time; and then until all have been left alone: half of an edit could pair a
+    /// new server with the old one's token, whoever asked.
     async fn wait(&mut self) {
-        let poll = sleep(self.source.poll);
-        tokio::pin!(poll);
         tokio::select! {
-            () = &mut poll => return,
-            _ = self.nudges.changed() => return,
+            () = sleep(self.source.poll) => {}
+            _ = self.nudges.changed() => {}
             _ = self.changes.changed() => {}
         }
-        loop {
-            tokio::select! {
-                () = &mut poll => return,
-                _ = self.nudges.changed() => return,
-                more = timeout(self.source.quiet, self.changes.changed()) => {
-                    if more.is_err() {
-                        return;
-                    }
-                }
-            }
-        }
+        while let Ok(Ok(())) = timeout(self.source.quiet, self.changes.changed()).await {}
     }
 
     /// Reads all files; `None` if none says anything else than what was told.

@@ -68,14 +68,29 @@ async fn what_the_watch_does_not_see_the_poll_finds() {
 }
 
 #[tokio::test]
-async fn a_reread_does_not_wait_for_quiet() {
+async fn a_reread_waits_for_the_end_of_an_edit_too() {
     let (parts, dir) = (Parts::new(), tempfile::tempdir().unwrap());
     let path = dir.path().join("config");
     std::fs::write(&path, parts.fleet(&[("a", 1, "old")])).unwrap();
     let source = watched(&path).quiet_for(HOUR);
     let mut events = Events::of(&source);
     events.are(&["+a 10.0.0.1 old", "synced"]).await;
-    replace(&path, &parts.fleet(&[("a", 1, "new")]));
+    replace(&path, &parts.fleet(&[("a", 1, "half")]));
+    source.reread(&ClusterKey::named("a"));
+    let told = events.are(&["+a 10.0.0.1 half"]);
+    let told = tokio::time::timeout(Duration::from_millis(300), told).await;
+    assert!(told.is_err(), "half of an edit");
+}
+
+#[tokio::test]
+async fn a_reread_reads_what_no_watch_noticed() {
+    let (parts, dir) = (Parts::new(), tempfile::tempdir().unwrap());
+    let path = dir.path().join("config");
+    std::fs::write(&path, parts.fleet(&[("a", 1, "old")])).unwrap();
+    let source = watched(&path);
+    let mut events = Events::of(&source);
+    events.are(&["+a 10.0.0.1 old", "synced"]).await;
+    std::fs::write(&path, parts.fleet(&[("a", 1, "new")])).unwrap();
     source.reread(&ClusterKey::named("a"));
     events.are(&["+a 10.0.0.1 new"]).await;
 }
