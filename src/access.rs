@@ -379,13 +379,14 @@ impl AccessBuilder {
         {
             return Err(AccessError::UrlParts);
         }
-        let ca = match self.ca.is_empty() {
-            true => CaBundle {
+        let ca = if self.ca.is_empty() {
+            CaBundle {
                 certificates: Vec::new(),
                 keys: Vec::new(),
                 fingerprint: Fingerprint::of::<&[u8]>([]),
-            },
-            false => CaBundle::from_pem(&self.ca)?,
+            }
+        } else {
+            CaBundle::from_pem(&self.ca)?
         };
         let token = self.token.map(checked_token).transpose()?;
         let mut expires = self.expires;
@@ -463,9 +464,10 @@ pub enum AccessError {
 
 fn checked_token(token: SecretString) -> Result<SecretString, AccessError> {
     let text = token.expose_secret();
-    match !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        true => Ok(token),
-        false => Err(AccessError::Token),
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        Ok(token)
+    } else {
+        Err(AccessError::Token)
     }
 }
 

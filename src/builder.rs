@@ -9,7 +9,8 @@ use std::{
 use tokio::sync::mpsc;
 
 use crate::{
-    ClusterCache, ClusterResource, ClusterSource, HealthCheck, PlanError, Upsert,
+    ClusterCache, ClusterResource, ClusterSource, EngineStatus, HealthCheck, PlanError, StandIn,
+    Upsert,
     clock::Clock,
     counters::Counters,
     dial::DialPool,
@@ -99,6 +100,18 @@ impl Builder {
         self.add(provider, false)
     }
 
+    /// For unit tests: adds something that takes the place of a provider `R`.
+    pub fn stand_in<R: ClusterResource>(mut self, stand_in: StandIn<R>) -> Self {
+        self.providers.push(Candidate {
+            type_name: std::any::type_name::<R>(),
+            essential: stand_in.essential,
+            provider: Arc::new(stand_in),
+            typed: Arc::new(()),
+            as_health: None,
+        });
+        self
+    }
+
     /// Says which provider gives the verdict on a connection: exactly one, and it must be essential.
     pub fn health_from<R: HealthCheck>(mut self) -> Self {
         self.health
@@ -139,6 +152,8 @@ impl Builder {
     /// Outside a tokio runtime.
     pub fn start(self) -> Result<ClusterCache, StartError> {
         let (cache, engine) = self.build()?;
+        // From now on, not from its first poll: a shutdown that comes before that is one of a cache that runs.
+        cache.shared.registry.set_status(EngineStatus::Running);
         tokio::spawn(engine.run());
         Ok(cache)
     }
@@ -151,6 +166,24 @@ impl Builder {
             .into_iter()
             .map(Mistake::Option)
             .collect();
+        for source in &self.sources {
+            let of = || format!("source {}", source.name());
+            mistakes.extend(
+                source
+                    .mistakes()
+                    .into_iter()
+                    .map(|text| Mistake::Given { to: of(), text }),
+            );
+        }
+        for Candidate { provider, .. } in &self.providers {
+            let to = || provider.name().to_owned();
+            mistakes.extend(
+                provider
+                    .mistakes()
+                    .into_iter()
+                    .map(|text| Mistake::Given { to: to(), text }),
+            );
+        }
         if self.sources.is_empty() {
             mistakes.push(Mistake::NoSource);
         }
@@ -266,6 +299,14 @@ pub enum Mistake {
     /// An option.
     #[error("{0}")]
     Option(String),
+    /// Something that a source or a provider was given.
+    #[error("{to}: {text}")]
+    Given {
+        /// Which source or provider.
+        to: String,
+        /// What is wrong with it, and what to give instead.
+        text: String,
+    },
     /// There is no source.
     #[error("there is no source of clusters; add one with .source()")]
     NoSource,

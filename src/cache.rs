@@ -9,18 +9,21 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use arc_swap::Guard;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
     Builder, ClusterAccess, ClusterKey, ClusterResource, ClusterState, Counters, Dials,
     EngineStatus, Generation, GetError, Resource, ShutdownReport, Subscription, WaitError,
     WouldDeadlock,
-    hook::may_wait,
+    hook::{guarded, may_wait},
     inbox::Command,
     registry::{Entry, Snapshot},
     shared::Shared,
+    sync::Loaded,
 };
+
+/// As good as never, and can be added to any time.
+const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// A cache of what controllers need for every cluster. Clones are cheap, and share it.
 ///
@@ -101,7 +104,8 @@ impl ClusterCache {
     /// waited for too; what the cluster was at the deadline is in the error. Dropping the future cancels nothing.
     pub async fn wait_for(&self, key: &ClusterKey, limit: Duration) -> Result<Cluster, WaitError> {
         may_wait("wait_for")?;
-        let deadline = Instant::now() + limit;
+        // A limit that is never (`Duration::MAX`) overflows nothing.
+        let deadline = Instant::now() + limit.min(NEVER);
         let mut passed = false;
         loop {
             // Registered before the look: a change between the two wakes us.
@@ -133,7 +137,7 @@ impl ClusterCache {
     /// be connected; or until `limit` has passed. Says which of the two it was.
     pub async fn wait_for_start(&self, limit: Duration) -> Result<bool, WaitError> {
         may_wait("wait_for_start")?;
-        let started = tokio::time::timeout(limit, self.shared.started.wait())
+        let started = tokio::time::timeout(limit, guarded(self.shared.started.wait()))
             .await
             .is_ok();
         match self.shared.registry.check_running() {
@@ -174,7 +178,7 @@ impl ClusterCache {
             return Ok(ShutdownReport::default());
         }
         self.shared.inbox.command(Command::Shutdown);
-        self.shared.ended.wait().await;
+        guarded(self.shared.ended.wait()).await;
         Ok(self
             .shared
             .shutdown
@@ -250,7 +254,7 @@ impl Cluster {
     }
 
     #[inline]
-    fn find<R: ClusterResource>(&self) -> Option<(Guard<Arc<Snapshot>>, usize)> {
+    fn find<R: ClusterResource>(&self) -> Option<(Loaded<Snapshot>, usize)> {
         let Shared { registry, plan, .. } = &*self.shared;
         if registry.status() != EngineStatus::Running {
             return None;
@@ -305,7 +309,7 @@ impl Cluster {
         Ok(self.load()?.generation)
     }
 
-    fn load(&self) -> Result<Guard<Arc<Snapshot>>, GetError> {
+    fn load(&self) -> Result<Loaded<Snapshot>, GetError> {
         self.shared.registry.check_running()?;
         let snapshot = self.entry.load();
         self.check(&snapshot)?;
@@ -333,7 +337,7 @@ impl fmt::Debug for Cluster {
 
 /// A value, borrowed from a cluster's current snapshot.
 pub struct Borrowed<R: ClusterResource> {
-    snapshot: Guard<Arc<Snapshot>>,
+    snapshot: Loaded<Snapshot>,
     resource: PhantomData<R>,
 }
 

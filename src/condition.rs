@@ -94,8 +94,9 @@ impl RemoteConnectionProbe {
         let success = state.and_then(|state| state.last_success);
         let since = success.or_else(|| state.and_then(|state| state.first_failure));
         let lately = since.is_none_or(|since| {
-            // What lies ahead of a clock that was set back is not long ago.
-            now.duration_since(since).unwrap_or_default() <= self.grace
+            // What lies ahead of a clock that was set back is not long ago. At its very end the period is over: `unhealthy_for` comes then, and
+            // nobody would look again.
+            now.duration_since(since).unwrap_or_default() < self.grace
         });
         let (status, message) = match (success, lately) {
             (Some(_), true) => (True, String::new()),
@@ -196,7 +197,7 @@ mod tests {
     const YET: &str = "Remote connection not established yet";
     const NEVER: &str = "Remote connection probe failed";
     const LAST: &str =
-        "Remote connection probe failed, probe last succeeded at 2026-01-02T03:04:54Z";
+        "Remote connection probe failed, probe last succeeded at 2026-01-02T03:04:55Z";
     const ROWS: [Row; 16] = [
         // Never tried, or known.
         (None, None, None, (False, YET, 100)),
@@ -204,19 +205,19 @@ mod tests {
         (Some(False), None, None, (False, "as it was", 0)),
         (Some(Unknown), None, None, (Unknown, "as it was", 0)),
         // Never connected, first failed within the grace period, and before it.
-        (None, None, Some(50), (False, YET, 100)),
-        (Some(True), None, Some(50), (True, "as it was", 0)),
-        (Some(False), None, Some(50), (False, "as it was", 0)),
-        (None, None, Some(49), (False, NEVER, 100)),
-        (Some(True), None, Some(49), (False, NEVER, 100)),
-        (Some(False), None, Some(49), (False, NEVER, 0)),
+        (None, None, Some(51), (False, YET, 100)),
+        (Some(True), None, Some(51), (True, "as it was", 0)),
+        (Some(False), None, Some(51), (False, "as it was", 0)),
+        (None, None, Some(50), (False, NEVER, 100)),
+        (Some(True), None, Some(50), (False, NEVER, 100)),
+        (Some(False), None, Some(50), (False, NEVER, 0)),
         // Answered lately, or not; whatever failed since.
-        (None, Some(50), None, (True, "", 100)),
-        (Some(True), Some(50), Some(60), (True, "", 0)),
-        (Some(False), Some(50), Some(9), (True, "", 100)),
+        (None, Some(51), None, (True, "", 100)),
+        (Some(True), Some(51), Some(60), (True, "", 0)),
+        (Some(False), Some(51), Some(9), (True, "", 100)),
         (Some(Unknown), Some(200), None, (True, "", 100)),
-        (Some(True), Some(49), Some(60), (False, LAST, 100)),
-        (Some(False), Some(49), Some(60), (False, LAST, 0)),
+        (Some(True), Some(50), Some(60), (False, LAST, 100)),
+        (Some(False), Some(50), Some(60), (False, LAST, 0)),
     ];
 
     #[test]

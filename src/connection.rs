@@ -96,8 +96,12 @@ impl Connection {
             .push(attempt);
     }
 
-    /// An init is over; its value, if it made one, is up.
-    pub(crate) fn finished(&self, attempt: &Arc<Attempt>, value: Option<Value>) {
+    /// An init is over; its value, if it made one, is up. If nobody waited for it any more, the value comes back to be dropped.
+    pub(crate) fn finished(&self, attempt: &Arc<Attempt>, value: Option<Value>) -> Option<Value> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(index) = running.iter().position(|other| Arc::ptr_eq(other, attempt)) else {
+            return value;
+        };
         if let Some(value) = value {
             let up = Up {
                 value,
@@ -108,13 +112,20 @@ impl Connection {
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(up);
         }
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.retain(|other| !Arc::ptr_eq(other, attempt));
+        running.remove(index);
         if running.is_empty() {
             *running = Vec::new();
         }
         drop(running);
         attempt.moments.set(Moment::Done);
+        None
+    }
+
+    /// Waits for an init no longer. Says whether there was anything to wait for.
+    pub(crate) fn give_up(&self, attempt: &Arc<Attempt>) -> bool {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = running.iter().position(|other| Arc::ptr_eq(other, attempt));
+        index.map(|index| running.remove(index)).is_some()
     }
 
     /// The inits that run.
@@ -131,7 +142,9 @@ impl Connection {
         let taken = up.iter().filter(|up| slots(up.slot()));
         let lives: Vec<_> = taken.map(|up| Arc::clone(&up.attempt.life)).collect();
         drop(up);
-        lives.iter().for_each(|life| life.retired.set());
+        for life in lives {
+            life.retired.set();
+        }
     }
 
     /// What is up, in the order in which it came up.
@@ -146,6 +159,16 @@ impl Connection {
         let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
         up.iter()
             .find(|up| up.slot() == slot && !up.value.is::<NoValue>())
+            .cloned()
+    }
+
+    /// The same, unless readers get it no more: what waits for its teardown is nothing to build on.
+    pub(crate) fn current(&self, slot: usize) -> Option<Up> {
+        let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        up.iter()
+            .find(|up| {
+                up.slot() == slot && !up.value.is::<NoValue>() && !up.attempt.life.retired.is_set()
+            })
             .cloned()
     }
 
@@ -279,7 +302,9 @@ impl Drop for IdentityState {
         );
         let warm = std::mem::take(self.warm.get_mut().unwrap_or_else(PoisonError::into_inner));
         states.into_values().for_each(drop_caught);
-        warm.into_values().for_each(|kept| drop_caught(kept.state));
+        for kept in warm.into_values() {
+            drop_caught(kept.state);
+        }
     }
 }
 

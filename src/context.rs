@@ -26,7 +26,8 @@ pub struct InitContext(pub(crate) Arc<Attempt>);
 pub(crate) struct Attempt {
     pub(crate) connection: Arc<Connection>,
     pub(crate) slot: usize,
-    pub(crate) attempt: u32,
+    /// How often it was tried in a row, from 1.
+    pub(crate) nth: u32,
     pub(crate) life: Arc<Life>,
     /// What the provider spawned, if anything.
     pub(crate) tasks: OnceLock<TaskTracker>,
@@ -75,16 +76,17 @@ impl InitContext {
 
     /// How often this was tried in a row, from 1.
     pub fn attempt(&self) -> u32 {
-        self.0.attempt
+        self.0.nth
     }
 
     /// The newest access: a new credential shows here while `init` runs. Must be declared by [`Requires::access`](crate::Requires::access).
     pub fn access(&self) -> Result<ClusterAccess, ContextError> {
-        match self.plan().slot(self.0.slot).access {
-            true => Ok(self.newest_access()),
-            false => Err(ContextError::Access {
+        if self.plan().slot(self.0.slot).access {
+            Ok(self.newest_access())
+        } else {
+            Err(ContextError::Access {
                 provider: self.provider(),
-            }),
+            })
         }
     }
 
@@ -134,7 +136,7 @@ impl InitContext {
 
     /// Returns when the teardown of this resource begins.
     pub async fn ending(&self) {
-        self.0.moments.wait(Moment::Ending).await;
+        hook::guarded(self.0.moments.wait(Moment::Ending)).await;
     }
 
     /// The value of this init has gone bad: it is torn down, with what requires it, and made again; while `init` runs, when that has made
@@ -158,13 +160,13 @@ impl InitContext {
     /// run the `init_timeout`.
     pub async fn dial(&self) -> DialPermit {
         let Self(attempt) = self;
+        let Connection { shared, key, .. } = &*attempt.connection;
         let _paused = attempt.paused.get_or_init(Box::default).pause();
-        attempt
-            .connection
-            .shared
+        let permit = shared
             .dials
-            .permit(&attempt.connection.key, attempt.connection.failures())
-            .await
+            .permit(key, attempt.connection.failures())
+            .await;
+        permit.of(Arc::clone(attempt))
     }
 
     /// State that lives as long as the cluster's identity is known, over all its connections, and is never evicted: a key, the
@@ -294,7 +296,7 @@ impl Paused {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn pause(&self) -> impl Drop + '_ {
+    pub(crate) fn pause(&self) -> impl Drop + '_ {
         struct Resume<'a>(&'a Paused);
         impl Drop for Resume<'_> {
             fn drop(&mut self) {
@@ -332,7 +334,9 @@ impl Attempt {
                 .paused
                 .get()
                 .map_or((Duration::ZERO, false), |paused| paused.so_far());
-            let left = (timeout + paused).saturating_sub(begun.elapsed());
+            let left = timeout
+                .saturating_add(paused)
+                .saturating_sub(begun.elapsed());
             match (left.is_zero(), running) {
                 (true, false) => return,
                 (true, true) => tokio::time::sleep(timeout).await,

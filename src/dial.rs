@@ -11,7 +11,7 @@ use std::{
 use tokio::{runtime::Handle, time::Instant};
 
 use self::queue::{Queue, Ticket, Turn};
-use crate::{ClusterKey, latch::Latch, options::DialOptions};
+use crate::{ClusterKey, context::Attempt, hook::guarded, latch::Latch, options::DialOptions};
 
 mod queue;
 #[cfg(test)]
@@ -30,6 +30,8 @@ pub struct DialPermit {
     ticket: Ticket,
     wakes: Arc<Wakes>,
     received: bool,
+    /// The init whose timeout does not run while a turn is waited for.
+    attempt: Option<Arc<Attempt>>,
 }
 
 impl DialPool {
@@ -48,7 +50,7 @@ impl DialPool {
     /// Waits for a permit. `failures`: how often this cluster was dialled in vain, in a row. Dropping the future gives up the place.
     pub(crate) async fn permit(&self, key: &ClusterKey, failures: u32) -> DialPermit {
         let permit = self.0.ask(key, failures);
-        permit.wakes.granted.wait().await;
+        guarded(permit.wakes.granted.wait()).await;
         permit
     }
 
@@ -76,6 +78,11 @@ pub struct Dials {
 }
 
 impl DialPermit {
+    pub(crate) fn of(mut self, attempt: Arc<Attempt>) -> Self {
+        self.attempt = Some(attempt);
+        self
+    }
+
     /// The first byte from the other side has come: the dial is silent no more, and waits for its turn as a handshake. Its silent
     /// place is given back before it waits. Dropping the future changes nothing of that; it may be called again.
     pub async fn received(&mut self) {
@@ -83,7 +90,12 @@ impl DialPermit {
             self.received = true;
             self.pool.step(|state| state.queue.received(self.ticket));
         }
-        self.wakes.handshake.wait().await;
+        let paused = self
+            .attempt
+            .as_ref()
+            .map(|attempt| attempt.paused.get_or_init(Box::default));
+        let _paused = paused.map(|paused| paused.pause());
+        guarded(self.wakes.handshake.wait()).await;
     }
 
     /// Returns when the dial must be given up, because it has been silent for long and a newer cluster needs the descriptor. Its place
@@ -92,7 +104,7 @@ impl DialPermit {
         if self.received {
             std::future::pending::<()>().await;
         }
-        self.wakes.evicted.wait().await;
+        guarded(self.wakes.evicted.wait()).await;
     }
 }
 
@@ -139,6 +151,7 @@ impl Inner {
             ticket,
             wakes,
             received: false,
+            attempt: None,
         }
     }
 

@@ -193,13 +193,17 @@ impl Running {
         let mut words = Vec::with_capacity(TURN);
         loop {
             let deadline = self.deadline();
-            let mut letters = None;
+            // In a fixed order, so that a seed repeats a run; then some of each, so that none starves another.
             tokio::select! {
+                biased;
+                () = shared.inbox.arrived() => {}
                 _ = reports.recv_many(&mut told, TURN) => {}
                 _ = self.sources.words.recv_many(&mut words, TURN) => {}
-                () = shared.inbox.arrived() => letters = Some(shared.inbox.take()),
                 () = tokio::time::sleep_until(deadline) => {}
             }
+            fill(&mut told, &mut reports);
+            fill(&mut words, &mut self.sources.words);
+            let letters = shared.inbox.take();
             let now = Instant::now();
             // First of all: what was late because we did not run must not be held against anybody.
             self.notice_stall(now);
@@ -209,9 +213,7 @@ impl Running {
             for (source, word) in words.drain(..) {
                 self.take_word(source, word, now);
             }
-            if let Some(letters) = letters {
-                self.take_letters(letters, now);
-            }
+            self.take_letters(letters, now);
             self.run_deadlines(now);
             self.judge(now);
             self.notice_start();
@@ -274,20 +276,20 @@ impl Running {
                 outcome,
             } => {
                 self.with(&key, now, |cluster, cx| {
-                    cluster.finished(generation, slot, incarnation, outcome, cx)
+                    cluster.finished(generation, slot, incarnation, outcome, cx);
                 });
             }
             News::Ended { slots } => self.with(&key, now, |cluster, cx| {
-                cluster.ended(generation, &slots, cx)
+                cluster.ended(generation, &slots, cx);
             }),
             News::Refreshed { rebuild } => {
                 self.with(&key, now, |cluster, cx| {
-                    cluster.refreshed(generation, rebuild, cx)
+                    cluster.refreshed(generation, rebuild, cx);
                 });
             }
             News::Probed { number, result } => {
                 self.with(&key, now, |cluster, cx| {
-                    cluster.probed(generation, number, result, cx)
+                    cluster.probed(generation, number, result, cx);
                 });
             }
         }
@@ -326,7 +328,7 @@ impl Running {
         for (generation, signals) in letters.signals {
             if signals.doubt {
                 self.with(&signals.key, now, |cluster, cx| {
-                    cluster.doubt(generation, cx)
+                    cluster.doubt(generation, cx);
                 });
             }
             for (slot, (incarnation, text)) in signals.failed {
@@ -345,7 +347,7 @@ impl Running {
             Command::RetryNow(key) => self.with(&key, now, Cluster::retry_now),
             Command::Reconnect(key) => self.with(&key, now, Cluster::reconnect),
             Command::Reconsider(key, slot) => {
-                self.with(&key, now, |cluster, cx| cluster.reconsider(slot, cx))
+                self.with(&key, now, |cluster, cx| cluster.reconsider(slot, cx));
             }
             Command::ReleaseBrake => {
                 let change = self.brake.release(now);
@@ -450,7 +452,7 @@ impl Running {
         let Some(record) = self.clusters.get_mut(key) else {
             return;
         };
-        let mut next = record.cluster.deadline(&self.shared.options);
+        let mut next = record.cluster.deadline();
         match record.cluster.outage() {
             None => record.outage = None,
             Some(since) => {
@@ -459,7 +461,10 @@ impl Running {
                     told: Vec::new(),
                 });
                 for time in &self.unhealthy_times {
-                    let at = outage.since + *time;
+                    // One that is never (`Duration::MAX`) overflows, and is not waited for.
+                    let Some(at) = outage.since.checked_add(*time) else {
+                        continue;
+                    };
                     if outage.told.contains(time) {
                         continue;
                     }
@@ -536,6 +541,15 @@ impl Running {
 
     fn keys(&self) -> Vec<ClusterKey> {
         self.clusters.keys().cloned().collect()
+    }
+}
+
+/// Takes what is there, up to a turn's worth.
+fn fill<T>(turn: &mut Vec<T>, channel: &mut mpsc::Receiver<T>) {
+    while turn.len() < TURN
+        && let Ok(next) = channel.try_recv()
+    {
+        turn.push(next);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
 
 mod mailbox;
 #[cfg(all(test, any(clustercache_shuttle, clustercache_loom)))]
-mod model;
+pub(crate) mod model;
 mod subscription;
 #[cfg(test)]
 pub(crate) mod tests;

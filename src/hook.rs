@@ -3,10 +3,11 @@
 
 use std::{
     any::Any,
-    future::Future,
+    future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
-    task::{Context, Poll},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
     time::Duration,
 };
 
@@ -92,6 +93,42 @@ pub(crate) async fn run_task<T>(
     stop: impl Future<Output = ()>,
 ) -> Ended<T> {
     watch(counters, who, task, stop).await
+}
+
+/// A wait that a user polls, for something that others of ours set: the waker is foreign code, and one that panics (or does so in its
+/// drop) is its owner's loss alone, not that of whoever wakes it.
+pub(crate) async fn guarded<T>(wait: impl Future<Output = T>) -> T {
+    let mut wait = pin!(wait);
+    poll_fn(|cx| {
+        let waker = Waker::from(Arc::new(Guarded(Some(cx.waker().clone()))));
+        wait.as_mut().poll(&mut Context::from_waker(&waker))
+    })
+    .await
+}
+
+/// `None` only while it is dropped.
+struct Guarded(Option<Waker>);
+
+impl Wake for Guarded {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        caught(|| self.0.as_ref().map(Waker::wake_by_ref));
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        caught(|| drop(self.0.take()));
+    }
+}
+
+fn caught<T>(of_users: impl FnOnce() -> T) {
+    if catch_unwind(AssertUnwindSafe(of_users)).is_err() {
+        tracing::warn!("the waker of one who waits panicked");
+    }
 }
 
 /// Calls a plain hook.

@@ -2,7 +2,7 @@
 //! is bounded by what there is to speak of, and nobody who speaks waits.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -19,7 +19,7 @@ pub(crate) struct Inbox {
 /// Everything since it was last taken.
 #[derive(Default)]
 pub(crate) struct Letters {
-    pub(crate) signals: HashMap<Generation, Signals>,
+    pub(crate) signals: BTreeMap<Generation, Signals>,
     pub(crate) commands: BTreeSet<Command>,
 }
 

@@ -56,7 +56,7 @@ impl Moments {
         self.waiters.notify_waiters();
     }
 
-    fn is_set(&self, moment: Moment) -> bool {
+    pub(crate) fn is_set(&self, moment: Moment) -> bool {
         self.passed.load(Ordering::Acquire) & moment as u8 != 0
     }
 

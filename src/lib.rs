@@ -117,7 +117,7 @@ pub use plan::PlanError;
 pub use registry::EngineStatus;
 pub use resource::{
     Answer, CheckContext, CheckError, ClusterResource, FailureKind, Generation, HealthCheck,
-    InitError, Refresh, Requires, Resource, Route,
+    InitError, Refresh, Requires, Resource, Route, StandIn,
 };
 pub use source::{
     ClusterSource, Identity, Labels, MemorySource, SourceError, SourceEvent, SourcedAccess, Upsert,
@@ -125,3 +125,8 @@ pub use source::{
 pub use state::{
     AccessState, ClusterState, LastError, Phase, ResourcePhase, ResourceState, Stage, Verdict,
 };
+
+/// The README's program builds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

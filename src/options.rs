@@ -233,6 +233,9 @@ impl Default for EventOptions {
     }
 }
 
+/// A wait that is longer is a mistake, and could not be added to the time.
+const LONGEST: Duration = secs(365 * 86_400);
+
 impl Options {
     /// Every mistake, as text that says which option, what was wrong and what to give instead.
     pub(crate) fn mistakes(&self) -> Vec<String> {
@@ -285,6 +288,18 @@ impl Options {
             brake.release_percent <= brake.share_percent
                 && (1..=100).contains(&brake.share_percent),
             "brake.release_percent is above brake.share_percent, or that is not within 1 and 100",
+        );
+        require(
+            retry.most <= LONGEST
+                && health
+                    .unauthorized_retries
+                    .iter()
+                    .all(|wait| *wait <= LONGEST),
+            "retry.most or one of health.unauthorized_retries is longer than a year; give a shorter time",
+        );
+        require(
+            end.shutdown <= LONGEST,
+            "end.shutdown is longer than a year; give a shorter time: a shutdown is bounded",
         );
         require(retry.first <= retry.most, "retry.first is above retry.most");
         require(

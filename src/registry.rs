@@ -9,7 +9,6 @@ use std::{
     },
 };
 
-use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use typemap_rev::TypeMap;
 
@@ -18,8 +17,12 @@ use crate::{
     clock::Clock,
     plan::Plan,
     resource::{Provider, ResourceKey, Value},
+    sync::{Loaded, Swap},
     vitals::Vitals,
 };
+
+#[cfg(all(test, any(clustercache_shuttle, clustercache_loom)))]
+mod model;
 
 /// A concurrent map that copies no entries when one is added.
 type Entries = papaya::HashMap<Name, Arc<Entry>, foldhash::fast::RandomState>;
@@ -54,7 +57,7 @@ pub enum EngineStatus {
 /// What is known under one key. It stays the same for as long as the key is known.
 pub(crate) struct Entry {
     pub(crate) key: ClusterKey,
-    snapshot: ArcSwap<Snapshot>,
+    snapshot: Swap<Snapshot>,
 }
 
 /// One moment of a cluster, with the values of at most one generation.
@@ -179,18 +182,17 @@ impl Registry {
     /// The engine only.
     pub(crate) fn publish(&self, key: &ClusterKey, snapshot: Snapshot) {
         let entries = self.entries.pin();
-        match entries.get(text(key)) {
-            Some(entry) => entry.snapshot.store(Arc::new(snapshot)),
-            None => {
-                let snapshot = ArcSwap::from_pointee(snapshot);
-                entries.insert(
-                    text(key).into(),
-                    Arc::new(Entry {
-                        key: key.clone(),
-                        snapshot,
-                    }),
-                );
-            }
+        if let Some(entry) = entries.get(text(key)) {
+            entry.snapshot.store(Arc::new(snapshot));
+        } else {
+            let snapshot = Swap::from_pointee(snapshot);
+            entries.insert(
+                text(key).into(),
+                Arc::new(Entry {
+                    key: key.clone(),
+                    snapshot,
+                }),
+            );
         }
     }
 
@@ -220,7 +222,7 @@ impl Registry {
 
 impl Entry {
     #[inline]
-    pub(crate) fn load(&self) -> Guard<Arc<Snapshot>> {
+    pub(crate) fn load(&self) -> Loaded<Snapshot> {
         self.snapshot.load()
     }
 

@@ -15,11 +15,13 @@ use crate::{ClusterAccess, ClusterKey, InitContext, TeardownContext, latch::Latc
 mod erased;
 mod error;
 mod health;
+mod stand_in;
 
 pub(crate) use erased::{Health, Provider, ResourceKey, Value, erase, erase_health};
 pub use error::{FailureKind, InitError};
 pub(crate) use error::{Then, chain, escaped};
 pub use health::{Answer, CheckContext, CheckError, HealthCheck, Route};
+pub use stand_in::StandIn;
 
 /// A provider of one kind of value, made for every cluster when it is reachable and torn down when it is not.
 ///
@@ -67,6 +69,12 @@ pub trait ClusterResource: Sized + Send + Sync + 'static {
     /// How long one `teardown` may take. Default 5 s.
     fn teardown_timeout(&self) -> Duration {
         Duration::from_secs(5)
+    }
+
+    /// What is wrong with what it was given, each saying what, and what to give instead: constructors are infallible, and `start()` reports
+    /// every mistake at once.
+    fn mistakes(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Makes the value. An error from `?` is tried again with backoff; see [`InitError`] for the other two.
@@ -204,7 +212,7 @@ impl<R: ClusterResource> Resource<R> {
     /// Returns when readers no longer get this value. Inside `init` and `teardown` it is an error at once.
     pub async fn retired(&self) -> Result<(), crate::WouldDeadlock> {
         crate::hook::may_wait("retired")?;
-        self.0.life.retired.wait().await;
+        crate::hook::guarded(self.0.life.retired.wait()).await;
         Ok(())
     }
 }

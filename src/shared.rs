@@ -1,7 +1,7 @@
 //! What the handle, the engine and its tasks share.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -42,6 +42,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// A hook was given up on, or a value dropped without one.
+    pub(crate) fn abandoned(&self, key: &ClusterKey, slot: usize, hook: HookKind) {
+        self.counters.abandoned.fetch_add(1, Ordering::Relaxed);
+        self.left(key, slot, hook);
+    }
+
     /// For the report of the shutdown.
     pub(crate) fn left(&self, key: &ClusterKey, slot: usize, hook: HookKind) {
         let mut report = self.shutdown.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,6 +17,11 @@ pub trait ClusterSource: Send + Sync + 'static {
     /// For logs, the state and errors.
     fn name(&self) -> &str;
 
+    /// As [`ClusterResource::mistakes`](crate::ClusterResource::mistakes).
+    fn mistakes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The clusters that there are, then [`SourceEvent::Synced`], then what changes, for as long as the engine runs.
     ///
     /// A stream that ends, fails or panics is asked for again, with backoff. Nothing is removed for that: what a new stream has not

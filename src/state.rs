@@ -8,6 +8,7 @@ use crate::{ClusterKey, FailureKind, Fingerprint, Generation, Identity};
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a state in disguise
 pub struct ClusterState {
     /// Its name.
     pub key: ClusterKey,

@@ -53,6 +53,11 @@ impl Vitals {
             .fetch_max(self.clock.ticks(now), Ordering::Relaxed);
     }
 
+    /// The engine has heard of the doubt: the next is sent again.
+    pub(crate) fn doubt_taken(&self) {
+        self.doubted.store(false, Ordering::Relaxed);
+    }
+
     pub(crate) fn probed(&self, now: Instant) {
         self.probe
             .fetch_max(self.clock.ticks(now), Ordering::Relaxed);

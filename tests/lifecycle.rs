@@ -18,7 +18,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-async fn start<const N: usize>(names: [&str; N]) -> (World, MemorySource, ClusterCache) {
+fn start<const N: usize>(names: [&str; N]) -> (World, MemorySource, ClusterCache) {
     let (world, source) = (World::default(), MemorySource::new("test"));
     for name in names {
         source.upsert(plain(name));
@@ -29,7 +29,7 @@ async fn start<const N: usize>(names: [&str; N]) -> (World, MemorySource, Cluste
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_connected_read_and_removed() {
-    let (world, source, cache) = start(["a"]).await;
+    let (world, source, cache) = start(["a"]);
     let a = cache.wait_for(&key("a"), LONG).await.unwrap();
     let net = cache.get::<Net>(&key("a")).unwrap();
     assert!(net.is_current());
@@ -45,7 +45,7 @@ async fn a_cluster_is_connected_read_and_removed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_black_hole_is_down_within_fifteen_seconds_and_comes_back() {
-    let (world, _source, cache) = start(["a"]).await;
+    let (world, _source, cache) = start(["a"]);
     cache.wait_for(&key("a"), LONG).await.unwrap();
     world.set("a", Answers::Never);
     let begun = Instant::now();
@@ -61,7 +61,7 @@ async fn a_black_hole_is_down_within_fifteen_seconds_and_comes_back() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_tears_down_and_every_read_says_so() {
-    let (world, _source, cache) = start(["a", "b"]).await;
+    let (world, _source, cache) = start(["a", "b"]);
     cache.wait_for_start(LONG).await.unwrap();
     let report = cache.shutdown().await.unwrap();
     assert!(report.is_clean(), "{report}");
@@ -469,9 +469,10 @@ async fn what_needs_access_is_not_tried_before_there_is_some_or_retry_now() {
             ResourcePhase::NeedsAccess
         );
         assert_eq!(world.count("a layer-0 tries"), 1);
-        match new_access {
-            true => source.upsert(cluster("a", "a", "a", "new")),
-            false => cache.retry_now(&key("a")),
+        if new_access {
+            source.upsert(cluster("a", "a", "a", "new"));
+        } else {
+            cache.retry_now(&key("a"));
         }
         let begun = Instant::now();
         cache.wait_for(&key("a"), LONG).await.unwrap();
@@ -769,16 +770,16 @@ async fn reconnect_makes_a_new_connection_beside_the_living_one() {
 
 #[tokio::test(start_paused = true)]
 async fn tasks_of_a_resource_are_told_that_it_ends_and_are_gone_after_its_teardown() {
-    let (world, source) = (World::default(), MemorySource::new("test"));
-    source.upsert(plain("a"));
-    let alive = Arc::new(AtomicUsize::new(0));
-    let (count, note) = (Arc::clone(&alive), world.clone());
     struct Counted(Arc<AtomicUsize>);
     impl Drop for Counted {
         fn drop(&mut self) {
             self.0.fetch_sub(1, SeqCst);
         }
     }
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let alive = Arc::new(AtomicUsize::new(0));
+    let (count, note) = (Arc::clone(&alive), world.clone());
     let custom = Custom::<0>::new().init(move |cx| {
         for polite in [true, false] {
             count.fetch_add(1, SeqCst);
@@ -811,15 +812,15 @@ async fn tasks_of_a_resource_are_told_that_it_ends_and_are_gone_after_its_teardo
 
 #[tokio::test(start_paused = true)]
 async fn tasks_of_an_init_that_failed_are_gone_before_it_is_tried_again() {
-    let (world, source) = (World::default(), MemorySource::new("test"));
-    source.upsert(plain("a"));
-    let gone = Arc::new(AtomicUsize::new(0));
     struct Counted(Arc<AtomicUsize>);
     impl Drop for Counted {
         fn drop(&mut self) {
             self.0.fetch_add(1, SeqCst);
         }
     }
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let gone = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&gone);
     let custom = Custom::<0>::new().init(move |cx| {
         let before = cx.incarnation() as usize - 1;

@@ -51,7 +51,7 @@ async fn shutdown_with_200_hung_inits_ends_within_five_seconds_and_names_them() 
     let begun = Instant::now();
     let report = cache.shutdown().await.unwrap();
     assert!(begun.elapsed() <= secs(5), "{:?}", begun.elapsed());
-    let mut named: Vec<&str> = report
+    let mut abandoned: Vec<&str> = report
         .abandoned
         .iter()
         .map(|left| {
@@ -59,8 +59,8 @@ async fn shutdown_with_200_hung_inits_ends_within_five_seconds_and_names_them() 
             left.key.name()
         })
         .collect();
-    named.sort_unstable();
-    assert_eq!(named, names);
+    abandoned.sort_unstable();
+    assert_eq!(abandoned, names);
     let text = report.to_string();
     assert!(
         text.starts_with("200 hook(s) abandoned: init of layer-0 of /c"),
@@ -206,6 +206,36 @@ async fn shutdown_is_bounded_also_if_a_hook_blocks_its_thread() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn an_init_that_blocks_its_thread_beyond_the_end_of_its_connection_leaves_nothing() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let (release, blocked) = std::sync::mpsc::channel::<()>();
+    let (blocked, note) = (Arc::new(Mutex::new(blocked)), world.clone());
+    let blocks = Custom::<0>::new()
+        .teardown_timeout(millis(50))
+        .init(move |_| {
+            let (blocked, noted) = (Arc::clone(&blocked), Noted(note.clone(), "value".into()));
+            async move {
+                noted.0.note("it blocks".into());
+                let _ = blocked.lock().unwrap().recv();
+                Ok(noted)
+            }
+        });
+    let cache = builder(&world, &source)
+        .resource(blocks)
+        .configure(|options| options.source.linger = secs(0))
+        .start()
+        .unwrap();
+    world.until_noted("it blocks").await;
+    source.remove(&key("a"));
+    world.until_noted("a net down Removed").await;
+    assert_eq!(cache.counters().abandoned(), 1, "waited for no longer");
+    drop(release);
+    world.until_noted("value dropped").await;
+    assert!(cache.shutdown().await.unwrap().is_clean());
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_is_dropped_drops_values_in_reverse_and_every_read_says_so() {
     let (world, source) = (World::default(), MemorySource::new("test"));
@@ -311,25 +341,31 @@ async fn a_cache_that_was_never_started_says_so() {
     let (world, source) = (World::default(), MemorySource::new("test"));
     source.upsert(plain("a"));
     let (cache, engine) = builder(&world, &source).build().unwrap();
-    for dropped in [false, true] {
-        let why = cache.get::<Net>(&key("a")).unwrap_err();
-        assert!(matches!(
-            why,
-            GetError::NotRunning {
-                status: EngineStatus::NotStarted
-            }
-        ));
-        assert!(cache.state(&key("a")).is_err() && cache.cluster(&key("a")).is_err());
-        let begun = Instant::now();
-        let waited = cache.wait_for(&key("a"), secs(3)).await;
-        assert!(matches!(waited, Err(WaitError::NotRunning(_))));
-        assert_eq!(begun.elapsed(), secs(3), "it may still be started");
-        assert!(cache.shutdown().await.unwrap().is_clean());
-        if dropped {
-            return;
+    let why = cache.get::<Net>(&key("a")).unwrap_err();
+    assert!(matches!(
+        why,
+        GetError::NotRunning {
+            status: EngineStatus::NotStarted
         }
-    }
+    ));
+    assert!(cache.state(&key("a")).is_err() && cache.cluster(&key("a")).is_err());
+    let begun = Instant::now();
+    let waited = cache.wait_for(&key("a"), secs(3)).await;
+    assert!(matches!(waited, Err(WaitError::NotRunning(_))));
+    assert_eq!(begun.elapsed(), secs(3), "it may still be started");
+    assert!(cache.shutdown().await.unwrap().is_clean());
     drop(engine);
+    let why = cache.get::<Net>(&key("a")).unwrap_err();
+    assert!(matches!(
+        why,
+        GetError::NotRunning {
+            status: EngineStatus::Ended
+        }
+    ));
+    let waited = cache.wait_for(&key("a"), LONG).await;
+    assert!(matches!(waited, Err(WaitError::NotRunning(_))));
+    assert!(cache.subscribe().next().await.is_none());
+    assert_eq!(begun.elapsed(), secs(3), "now it may not");
 }
 
 /// A log that panics on command: the only foreign code that the engine's own task meets.
@@ -361,7 +397,7 @@ impl tracing::Subscriber for Bomb {
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_panicked_says_so_and_leaves_nothing() {
     let armed = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let _log = tracing::subscriber::set_default(Bomb(Arc::clone(&armed)));
+    let guard = tracing::subscriber::set_default(Bomb(Arc::clone(&armed)));
     let (world, source) = (World::default(), MemorySource::new("test"));
     source.upsert(plain("a"));
     let note = world.clone();
@@ -376,6 +412,7 @@ async fn an_engine_that_panicked_says_so_and_leaves_nothing() {
     armed.store(true, std::sync::atomic::Ordering::SeqCst);
     source.upsert(plain("b"));
     assert!(engine.await.unwrap_err().is_panic());
+    drop(guard);
     settle().await;
     let panicked = |why: GetError| {
         matches!(

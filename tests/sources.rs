@@ -208,7 +208,7 @@ async fn a_filter_that_panics_lets_nothing_in_and_is_counted() {
 
 /// A source whose streams a test feeds: each stream is the next of those that were put in.
 #[derive(Clone, Default)]
-struct Fed(Arc<Mutex<Vec<mpsc::UnboundedReceiver<Fact>>>>);
+struct Fed(Arc<Mutex<Vec<mpsc::Receiver<Fact>>>>);
 
 enum Fact {
     Says(SourceEvent),
@@ -217,15 +217,15 @@ enum Fact {
 }
 
 impl Fed {
-    fn stream(&self) -> mpsc::UnboundedSender<Fact> {
-        let (sender, receiver) = mpsc::unbounded_channel();
+    fn stream(&self) -> mpsc::Sender<Fact> {
+        let (sender, receiver) = mpsc::channel(16);
         self.0.lock().unwrap().insert(0, receiver);
         sender
     }
 }
 
 impl ClusterSource for Fed {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "fed"
     }
 
@@ -269,23 +269,23 @@ async fn a_stream_that_ends_fails_or_panics_removes_nothing_before_its_next_sync
         let source = Fed::default();
         let (first, second) = (source.stream(), source.stream());
         for fact in [named("a"), named("b"), says(SourceEvent::Synced)] {
-            first.send(fact).ok().unwrap();
+            first.try_send(fact).ok().unwrap();
         }
         let (world, cache) = fed(&source);
         cache.wait_for(&key("a"), LONG).await.unwrap();
         cache.wait_for(&key("b"), LONG).await.unwrap();
         match how {
             0 => drop(first),
-            1 => first.send(Fact::Fails).ok().unwrap(),
-            _ => first.send(Fact::Panics).ok().unwrap(),
+            1 => first.try_send(Fact::Fails).ok().unwrap(),
+            _ => first.try_send(Fact::Panics).ok().unwrap(),
         }
-        second.send(named("a")).ok().unwrap();
+        second.try_send(named("a")).ok().unwrap();
         sleep(secs(600)).await;
         cache
             .get::<Net>(&key("b"))
             .expect("not named yet, and not gone either");
         let begun = Instant::now();
-        second.send(says(SourceEvent::Synced)).ok().unwrap();
+        second.try_send(says(SourceEvent::Synced)).ok().unwrap();
         world.until_noted("b net down Removed").await;
         assert_eq!(begun.elapsed(), secs(5), "after its linger");
         cache.get::<Net>(&key("a")).unwrap();
@@ -302,7 +302,7 @@ async fn a_stream_that_ends_fails_or_panics_removes_nothing_before_its_next_sync
 async fn a_stream_that_cannot_be_had_is_asked_for_with_backoff() {
     struct Never(Arc<Mutex<Vec<Instant>>>);
     impl ClusterSource for Never {
-        fn name(&self) -> &str {
+        fn name(&self) -> &'static str {
             "never"
         }
         fn events(&self) -> BoxStream<'static, Result<SourceEvent, SourceError>> {
@@ -332,7 +332,7 @@ async fn a_stream_that_cannot_be_had_is_asked_for_with_backoff() {
 async fn removal_is_by_identity_and_never_by_name_alone() {
     let source = Fed::default();
     let stream = source.stream();
-    stream.send(named("a")).ok().unwrap();
+    stream.try_send(named("a")).ok().unwrap();
     let (_world, cache) = fed(&source);
     let net = cache
         .wait_for(&key("a"), LONG)
@@ -344,14 +344,14 @@ async fn removal_is_by_identity_and_never_by_name_alone() {
         key: key("a"),
         identity: Identity::Uid("other".into()),
     };
-    stream.send(says(of_another)).ok().unwrap();
+    stream.try_send(says(of_another)).ok().unwrap();
     sleep(secs(60)).await;
     assert!(net.is_current());
     let of_it = SourceEvent::Remove {
         key: key("a"),
         identity: Identity::Uid("a".into()),
     };
-    stream.send(says(of_it)).ok().unwrap();
+    stream.try_send(says(of_it)).ok().unwrap();
     gone(&net).await;
 }
 
@@ -610,7 +610,7 @@ async fn wrong_credentials_back_off_by_the_schedule_of_401() {
 async fn a_source_that_is_asked_to_read_again_and_panics_is_counted_and_goes_on() {
     struct Bad(MemorySource);
     impl ClusterSource for Bad {
-        fn name(&self) -> &str {
+        fn name(&self) -> &'static str {
             "bad"
         }
         fn events(&self) -> BoxStream<'static, Result<SourceEvent, SourceError>> {

@@ -126,7 +126,7 @@ fn a_permit_may_be_dropped_outside_of_the_runtime_and_a_pool_may_outlive_it() {
             first
         });
     drop(first);
-    tokio::runtime::Builder::new_current_thread()
+    let _second = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, OnceLock, PoisonError, atomic::Ordering},
+    sync::{Arc, OnceLock, atomic::Ordering},
 };
 
 use tokio::time::Instant;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{HookKind, Running, hooks};
 use crate::{
     ClusterAccess, ClusterKey, Generation, TeardownReason,
-    connection::Connection,
+    connection::{Connection, NoValue},
     context::{Attempt, InitContext},
     hook,
     latch::{Latch, Moment, Moments},
@@ -33,44 +33,29 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Names what is left of it.
-    fn leave(&self, shared: &Shared) {
-        let inits = self.connection.running();
-        let inits = inits.iter().map(|attempt| (attempt.slot, HookKind::Init));
-        let up = self.connection.all_up().into_iter().rev();
-        let teardowns = self
-            .connection
-            .tearing_down()
-            .into_iter()
-            .chain(up.map(|up| up.slot()));
-        let teardowns = teardowns.map(|slot| (slot, HookKind::Teardown));
-        let mut report = shared
-            .shutdown
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        for (slot, hook) in inits.chain(teardowns) {
-            let (key, resource) = (&self.connection.key, shared.plan.name(slot));
-            // An init that was to be cancelled, and did not notice, was named then.
-            if !report.has(key, resource, hook) {
-                shared.counters.abandoned.fetch_add(1, Ordering::Relaxed);
-                report.add(key, resource, hook);
-            }
-        }
-    }
-
     /// Ends everything at once, the newest value first, without teardown: the engine itself is gone.
     pub(super) fn drop_all(&self, shared: &Shared) {
-        self.leave(shared);
         self.abandon.set();
         self.connection.mark_retired(|_| true);
+        let key = &self.connection.key;
         for attempt in self.connection.running() {
+            // One that was to be cancelled before, and did not notice, was named then.
+            if !attempt.moments.is_set(Moment::Stop) {
+                shared.abandoned(key, attempt.slot, HookKind::Init);
+            }
             attempt.moments.set(Moment::Stop);
         }
+        if let Some(slot) = self.connection.tearing_down() {
+            shared.abandoned(key, slot, HookKind::Teardown);
+        }
         while let Some(up) = self.connection.pop(|_| true) {
+            let slot = up.slot();
+            if !up.value.is::<NoValue>() {
+                shared.abandoned(key, slot, HookKind::Teardown);
+            }
             up.attempt.moments.set(Moment::Ending);
             up.attempt.moments.set(Moment::Killed);
-            let who = shared.plan.name(up.slot());
-            let _ = hook::call(&shared.counters, who, || drop(up));
+            let _ = hook::call(&shared.counters, shared.plan.name(slot), || drop(up));
         }
     }
 }
@@ -156,7 +141,8 @@ impl Running {
             Action::ReplacePooled { generation } => {
                 if let Some(line) = self.line(key, generation) {
                     let connection = Arc::clone(&line.connection);
-                    self.tasks.spawn(hooks::replace_pooled(connection));
+                    self.tasks
+                        .spawn(async move { hooks::replace_pooled(&connection) });
                 }
             }
             Action::Reread { source } => self.sources.reread(source, key),
@@ -175,7 +161,7 @@ impl Running {
             }
             Action::Verdict(verdict) => self.brake.verdict(key, verdict, now),
             Action::CountRebuild { slot } => {
-                self.shared.counters.rebuilt(self.shared.plan.name(slot))
+                self.shared.counters.rebuilt(self.shared.plan.name(slot));
             }
             Action::Log(line) => self.log(key, line),
             Action::Publish | Action::NewIdentity | Action::Open { .. } => {}
@@ -223,7 +209,7 @@ impl Running {
                 attempt,
             } => self.init(key, generation, slot, incarnation, attempt),
             Step::TakeDown { slots } => {
-                self.retire(key, generation, Some(slots), TeardownReason::Replaced)
+                self.retire(key, generation, Some(slots), TeardownReason::Replaced);
             }
             Step::Refresh { slots } => {
                 if let Some(line) = self.line(key, generation) {
@@ -258,7 +244,7 @@ impl Running {
             .store(record.cluster.attempts(), Ordering::Relaxed);
         let planned = self.shared.plan.slot(slot);
         let needs = planned.requires.iter().chain(&planned.wants);
-        let life = Life {
+        let its_life = Life {
             key: key.clone(),
             generation,
             incarnation,
@@ -266,11 +252,11 @@ impl Running {
         };
         let attempt = Attempt {
             slot,
-            attempt,
-            life: Arc::new(life),
+            nth: attempt,
+            life: Arc::new(its_life),
             tasks: OnceLock::new(),
             built_on: needs
-                .filter_map(|need| Some(connection.value(*need)?.value))
+                .filter_map(|need| Some(connection.current(*need)?.value))
                 .collect(),
             paused: OnceLock::new(),
             moments: Moments::default(),
@@ -350,7 +336,7 @@ impl Running {
                 tracing::info!(cluster = %key, stage, why, "down");
             }
             Log::Held => {
-                tracing::info!(cluster = %key, "down by its health check, and held by the fleet brake")
+                tracing::info!(cluster = %key, "down by its health check, and held by the fleet brake");
             }
         }
     }

@@ -28,6 +28,9 @@ use crate::{
 /// How long the tasks of a resource may take to notice that they were dropped: longer only if one blocks its thread.
 const KILL: Duration = Duration::from_secs(1);
 
+/// How long an init may take to notice that it was cancelled when its connection is abandoned: longer only if one blocks its thread.
+const GRACE: Duration = Duration::from_millis(100);
+
 impl Connection {
     /// Whether there is an engine that hears it.
     async fn report(&self, news: News) -> bool {
@@ -106,7 +109,10 @@ pub(super) async fn init(cx: InitContext) {
         }
         tracing::debug!(cluster = %connection.key, resource = who, error = %failure.text, "init failed");
     }
-    connection.finished(&attempt, value);
+    if let Some(late) = connection.finished(&attempt, value) {
+        let _ = hook::call(&shared.counters, who, || drop(late));
+        end_tasks(&attempt, Duration::ZERO).await;
+    }
     let outcome = failure.map_or(Outcome::Up, Outcome::Failed);
     let (slot, incarnation) = (attempt.slot, attempt.life.incarnation);
     let news = News::Finished {
@@ -191,8 +197,11 @@ impl TakeDown {
             let limit = self.shared().providers[attempt.slot].teardown_timeout;
             tokio::select! {
                 () = attempt.moments.wait(Moment::Done) => {}
-                () = sleep(limit) => self.abandoned(attempt.slot),
-                () = self.abandon.wait() => self.abandoned(attempt.slot),
+                () = sleep(limit) => {}
+                () = async { self.abandon.wait().await; sleep(GRACE).await } => {}
+            }
+            if self.connection.give_up(&attempt) {
+                self.abandoned(attempt.slot);
             }
         }
     }
@@ -243,9 +252,10 @@ impl TakeDown {
     }
 
     fn left(&self, slot: usize, hook: HookKind) {
+        let shared = self.shared();
         // Also of a connection that was on its way out before.
-        if self.shared().registry.status() == EngineStatus::ShuttingDown {
-            self.shared().left(&self.connection.key, slot, hook);
+        if shared.registry.status() == EngineStatus::ShuttingDown {
+            shared.left(&self.connection.key, slot, hook);
         }
     }
 
@@ -263,8 +273,11 @@ pub(super) async fn refresh(connection: Arc<Connection>, slots: Vec<usize>) {
             return false;
         };
         let (who, provider) = (shared.plan.name(*slot), &shared.providers[*slot].provider);
+        // We may be the last who hold it: its drop is foreign code too, and must not cost the answer.
         let refresh = hook::call(&shared.counters, who, || {
-            provider.refresh(&up.value, &access)
+            let refresh = provider.refresh(&up.value, &access);
+            drop(up);
+            refresh
         });
         matches!(refresh, Ok(Refresh::Rebuild) | Err(_))
     });
@@ -299,7 +312,10 @@ async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {
         route,
     };
     let hook = Box::pin(async { shared.health.check(&value, &cx).await });
-    match hook::run(&shared.counters, who, hook, stop).await {
+    let ended = hook::run(&shared.counters, who, hook, stop).await;
+    // As in `refresh`.
+    let _ = hook::call(&shared.counters, who, || drop((value, attempt, cx)));
+    match ended {
         Ended::Done(Ok(answer)) => {
             let not_ready = match answer {
                 Answer::Ready => None,
@@ -326,12 +342,13 @@ async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {
 }
 
 /// The pooled connection is not to be used any more.
-pub(super) async fn replace_pooled(connection: Arc<Connection>) {
+pub(super) fn replace_pooled(connection: &Connection) {
     let shared = &connection.shared;
     let slot = shared.plan.health();
     if let Some(up) = connection.value(slot) {
         let _ = hook::call(&shared.counters, shared.plan.name(slot), || {
-            shared.health.replace_pooled(&up.value)
+            shared.health.replace_pooled(&up.value);
+            drop(up);
         });
     }
 }

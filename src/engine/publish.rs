@@ -2,7 +2,7 @@
 
 use super::Running;
 use crate::{
-    ClusterKey, ClusterState, Generation,
+    ClusterKey,
     registry::{Snapshot, Values},
 };
 
@@ -33,10 +33,10 @@ impl Running {
                 }
             }
         }
-        let state = self.state(key, record);
+        let state = cluster.state(&shared.plan, &shared.registry.clock, &self.sources.names);
         let snapshot = Snapshot {
             identity: cluster.identity(),
-            generation: published.map(|(generation, _): (Generation, _)| generation),
+            generation: published.map(|(generation, _)| generation),
             values,
             state: state.into(),
             vitals: published.map(|(_, vitals)| vitals.clone()),
@@ -51,13 +51,5 @@ impl Running {
         } else {
             shared.registry.publish(key, snapshot);
         }
-    }
-
-    fn state(&self, _key: &ClusterKey, record: &super::Record) -> ClusterState {
-        record.cluster.state(
-            &self.shared.plan,
-            &self.shared.registry.clock,
-            &self.sources.names,
-        )
     }
 }

@@ -46,12 +46,6 @@ impl ShutdownReport {
             hook,
         });
     }
-
-    /// Whether it is named already.
-    pub(crate) fn has(&self, key: &ClusterKey, resource: &'static str, hook: HookKind) -> bool {
-        let mut abandoned = self.abandoned.iter();
-        abandoned.any(|left| left.key == *key && left.resource == resource && left.hook == hook)
-    }
 }
 
 impl fmt::Display for ShutdownReport {

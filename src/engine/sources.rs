@@ -6,7 +6,10 @@ use std::{
 };
 
 use futures_util::StreamExt;
-use tokio::sync::{Notify, mpsc};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::Instant,
+};
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -109,7 +112,11 @@ impl SourceTask {
     async fn run(mut self) {
         let mut backoff = Backoff::default();
         while !self.stop.is_set() {
-            let why = self.read(&mut backoff).await;
+            let begun = Instant::now();
+            let why = self.read().await;
+            if begun.elapsed() >= self.shared.options.retry.forget_after {
+                backoff.reset();
+            }
             let wait = backoff.failed(&self.shared.options.retry, &mut self.rng, None);
             if backoff.failures() == 1 {
                 tracing::warn!(source = %self.source.name, %why, "a source's stream ended; what it said stays until it has said more");
@@ -124,7 +131,7 @@ impl SourceTask {
     }
 
     /// Reads one stream to its end, and says why it ended.
-    async fn read(&self, backoff: &mut Backoff) -> Arc<str> {
+    async fn read(&self) -> Arc<str> {
         let (counters, who) = (&self.shared.counters, &*self.source.name);
         let mut stream = match hook::call(counters, who, || self.source.source.events()) {
             Ok(stream) => stream,
@@ -140,10 +147,12 @@ impl SourceTask {
             };
             match hook::run_task(counters, who, Box::pin(stream.next()), stop).await {
                 Ended::Done(Some(Ok(event))) => {
-                    if matches!(event, SourceEvent::Synced) {
-                        backoff.reset();
-                    }
                     self.say(self.word(event)).await;
+                    // A stream that always has something to say lets neither be seen above.
+                    if self.stop.is_set() {
+                        break "the cache ends".into();
+                    }
+                    self.reread();
                 }
                 Ended::Done(Some(Err(error))) => break chain(&*error),
                 Ended::Done(None) => break "it ended".into(),
@@ -166,7 +175,7 @@ impl SourceTask {
         );
         for key in keys {
             let _ = hook::call(&self.shared.counters, &self.source.name, || {
-                self.source.source.reread(&key)
+                self.source.source.reread(&key);
             });
         }
     }

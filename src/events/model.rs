@@ -13,10 +13,10 @@ use super::{tests::Model, *};
 use crate::Phase;
 
 #[cfg(clustercache_shuttle)]
-mod checker {
-    pub(super) use shuttle::{future::block_on, thread::spawn};
+pub(crate) mod checker {
+    pub(crate) use shuttle::{future::block_on, thread::spawn};
 
-    pub(super) fn check(model: impl Fn() + Send + Sync + 'static) {
+    pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
         let schedules = std::env::var("CLUSTERCACHE_SCHEDULES");
         let schedules = schedules.map_or(10_000, |text| {
             text.parse().expect("CLUSTERCACHE_SCHEDULES is a number")
@@ -26,10 +26,10 @@ mod checker {
 }
 
 #[cfg(clustercache_loom)]
-mod checker {
-    pub(super) use loom::{future::block_on, thread::spawn};
+pub(crate) mod checker {
+    pub(crate) use loom::{future::block_on, thread::spawn};
 
-    pub(super) fn check(model: impl Fn() + Send + Sync + 'static) {
+    pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(2);
         builder.check(model);

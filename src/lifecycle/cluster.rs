@@ -2,37 +2,34 @@
 //! next one is tried (rules 5, 9 and 15). What is wanted follows from what is known: every input changes what is known, then
 //! [`Cluster::settle`] compares.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    sync::Arc,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{
-    backoff::Backoff,
-    claims::Claim,
-    detector::Detector,
-    resources::{Failure, Outcome, Resources, Rules, Step, carries_health},
-};
+use super::{backoff::Backoff, claims::Claim, detector::Detector, resources::Rules};
 use crate::{
-    AccessChange, Changes, ClusterAccess, FailureKind, Generation, Phase, Route, SourcedAccess,
-    Stage, TeardownReason, Verdict, clock::Clock, options::Options, plan::Plan, resource::Then,
-    vitals::Vitals,
+    AccessChange, Changes, ClusterAccess, FailureKind, Generation, Phase, SourcedAccess, Stage,
+    TeardownReason, clock::Clock, options::Options, plan::Plan,
 };
 
+mod action;
 mod change;
 mod health;
+mod life;
+mod news;
 #[cfg(test)]
 mod tests;
 mod view;
+
+pub(crate) use action::{Action, Log};
+use life::Life;
 
 /// One cluster. It stays while a source names its key, lingers after, and ends when its last connection has.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     /// What counts for the key; while it lingers, the claim that was removed.
     claim: Claim,
-    /// Counts the identities that have had this key.
+    /// Counts the identities that have had this key; one that is removed and comes back counts again.
     identity: u64,
     /// The newest access that was ever ready, of this identity.
     access: Option<ClusterAccess>,
@@ -79,107 +76,6 @@ impl Removal {
     }
 }
 
-/// One connection that is published or being made.
-#[derive(Debug)]
-struct Life {
-    generation: Generation,
-    access: ClusterAccess,
-    vitals: Arc<Vitals>,
-    resources: Resources,
-    /// From when its health provider is up.
-    detector: Option<Detector>,
-    /// Its teardown is withheld by the fleet brake.
-    held: bool,
-    /// An essential resource is missing.
-    degraded: bool,
-    because: Because,
-    begun: Instant,
-    /// A replacement that has waited long enough for optional resources.
-    waited: bool,
-    published: Option<Instant>,
-    /// It is to be replaced, though its access is as it should be.
-    replace: Option<Because>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Because {
-    /// There was no connection.
-    First,
-    /// Endpoint or CA changed.
-    Access,
-    /// A provider could not take a credential in place.
-    Rebuild,
-    /// A user asked.
-    Asked,
-}
-
-/// What the shell must do.
-#[derive(Debug)]
-pub(crate) enum Action {
-    /// Make what the tasks of a connection share.
-    Open {
-        generation: Generation,
-        access: ClusterAccess,
-        vitals: Arc<Vitals>,
-        predecessor: Option<Generation>,
-    },
-    Step {
-        generation: Generation,
-        step: Step,
-    },
-    /// The connection has new access.
-    SetAccess {
-        generation: Generation,
-        access: ClusterAccess,
-    },
-    Probe {
-        generation: Generation,
-        number: u64,
-        route: Route,
-    },
-    ReplacePooled {
-        generation: Generation,
-    },
-    /// The source is to read the access again.
-    Reread {
-        source: usize,
-    },
-    /// The replacement of this connection is over: nothing refers to the old one.
-    Swapped {
-        generation: Generation,
-    },
-    /// Readers see nothing of it any more: tear it all down.
-    Retire {
-        generation: Generation,
-        reason: TeardownReason,
-    },
-    /// It takes too long: cancel its running hook, drop the rest.
-    Abandon {
-        generation: Generation,
-    },
-    /// Identity state and warm state are another's.
-    NewIdentity,
-    /// What readers see changed.
-    Publish,
-    Tell(Changes),
-    /// For the fleet brake.
-    Verdict(Verdict),
-    /// A provider could not take a credential in place.
-    CountRebuild {
-        slot: usize,
-    },
-    Log(Log),
-}
-
-/// A line of the log: one a transition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Log {
-    Connected,
-    Replaced,
-    Down,
-    Held,
-}
-
 /// What every input comes with.
 pub(crate) struct Cx<'a> {
     pub(crate) now: Instant,
@@ -202,6 +98,12 @@ impl Cx<'_> {
             rng: self.rng,
             now: self.now,
         }
+    }
+
+    /// A time that may be given as "never" (`Duration::MAX`) overflows nothing.
+    fn later(&self, time: Duration) -> Instant {
+        const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+        self.now + time.min(NEVER)
     }
 
     fn tell(&mut self, changes: Changes) {
@@ -237,148 +139,6 @@ impl Cluster {
         cluster
     }
 
-    /// An init of a connection ended.
-    pub(crate) fn finished(
-        &mut self,
-        generation: Generation,
-        slot: usize,
-        incarnation: u32,
-        outcome: Outcome,
-        cx: &mut Cx<'_>,
-    ) {
-        let failure = match &outcome {
-            Outcome::Failed(failure)
-                if failure.then != Then::NotApplicable || carries_health(cx.plan, slot) =>
-            {
-                Some(failure.clone())
-            }
-            _ => None,
-        };
-        let counted = self.step(generation, cx, |resources, rules, steps| {
-            resources.finished(slot, incarnation, outcome, rules, steps)
-        });
-        if counted != Some(true) {
-            return;
-        }
-        if let Some(failure) = failure {
-            self.init_failed(generation, slot, &failure, cx);
-        }
-        self.settle(cx);
-    }
-
-    fn init_failed(
-        &mut self,
-        generation: Generation,
-        slot: usize,
-        failure: &Failure,
-        cx: &mut Cx<'_>,
-    ) {
-        self.error(
-            Stage::Init(cx.plan.name(slot)),
-            failure.kind,
-            &failure.text,
-            cx,
-        );
-        if failure.kind == FailureKind::Unauthorized {
-            cx.out.push(Action::Reread {
-                source: self.claim.source,
-            });
-        }
-        let building = self
-            .building
-            .as_ref()
-            .is_some_and(|life| life.generation == generation);
-        if building && cx.plan.slot(slot).essential {
-            self.attempt_failed(slot == cx.plan.health(), cx);
-        }
-    }
-
-    /// Something without which there is no connection failed, while there is none.
-    fn attempt_failed(&mut self, counts: bool, cx: &Cx<'_>) {
-        if self.published.is_none() {
-            self.first_failure.get_or_insert(cx.now);
-            self.attempts += u32::from(counts);
-        }
-    }
-
-    /// A value that was up has gone bad.
-    pub(crate) fn failed(
-        &mut self,
-        generation: Generation,
-        slot: usize,
-        incarnation: u32,
-        text: &Arc<str>,
-        cx: &mut Cx<'_>,
-    ) {
-        let Some(life) = self.life(generation) else {
-            return;
-        };
-        if !life.resources.has(slot, incarnation) {
-            // Its init may not be known to be over.
-            self.step(generation, cx, |resources, rules, steps| {
-                resources.failed(slot, incarnation, text, rules, steps);
-            });
-            return self.settle(cx);
-        }
-        let health_is_up = life.resources.is_up(cx.plan.health());
-        let stage = Stage::Resource(cx.plan.name(slot));
-        self.error(stage, FailureKind::Other, text, cx);
-        if health_is_up && carries_health(cx.plan, slot) {
-            // The health provider's failing, or that of what it was built on, is the whole connection's.
-            self.end(generation, TeardownReason::Down, cx);
-        } else {
-            self.step(generation, cx, |resources, rules, steps| {
-                resources.failed(slot, incarnation, text, rules, steps);
-            });
-        }
-        self.settle(cx);
-    }
-
-    /// The teardown of some slots is over.
-    pub(crate) fn ended(
-        &mut self,
-        generation: Generation,
-        slots: &BTreeSet<usize>,
-        cx: &mut Cx<'_>,
-    ) {
-        self.step(generation, cx, |resources, rules, steps| {
-            resources.ended(slots, rules, steps);
-        });
-        self.settle(cx);
-    }
-
-    /// A refresh ended; `rebuild` is the first provider that cannot take the new access.
-    pub(crate) fn refreshed(
-        &mut self,
-        generation: Generation,
-        rebuild: Option<usize>,
-        cx: &mut Cx<'_>,
-    ) {
-        let whole = self.step(generation, cx, |resources, rules, steps| {
-            resources.refreshed(rebuild, rules, steps)
-        });
-        if let Some(Some(slot)) = whole {
-            cx.out.push(Action::CountRebuild { slot });
-            match &mut self.published {
-                Some(life) if life.generation == generation => {
-                    life.replace = Some(Because::Rebuild);
-                }
-                _ => {
-                    self.step(generation, cx, |resources, rules, steps| {
-                        resources.redo(slot, rules, steps);
-                    });
-                }
-            }
-        }
-        self.settle(cx);
-    }
-
-    /// A connection's teardown is over.
-    pub(crate) fn retired(&mut self, generation: Generation, cx: &mut Cx<'_>) {
-        self.retiring.retain(|retiring| *retiring != generation);
-        cx.out.push(Action::Publish);
-    }
-
     /// Try at once whatever is waiting to be tried.
     pub(crate) fn retry_now(&mut self, cx: &mut Cx<'_>) {
         self.next_build = None;
@@ -403,11 +163,9 @@ impl Cluster {
     /// Make a new connection: beside the living one, if there is one.
     pub(crate) fn reconnect(&mut self, cx: &mut Cx<'_>) {
         self.next_build = None;
-        if self.may_dial().is_some() {
-            self.end_building(TeardownReason::Replaced, cx);
-            if let Some(life) = &mut self.published {
-                life.replace = Some(Because::Asked);
-            }
+        self.end_building(TeardownReason::Replaced, cx);
+        if let Some(life) = &mut self.published {
+            life.replace = true;
         }
         self.settle(cx);
     }
@@ -429,7 +187,7 @@ impl Cluster {
     }
 
     /// When [`timer`](Self::timer) is to be called.
-    pub(crate) fn deadline(&self, options: &Options) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         let lives = || self.published.iter().chain(&self.building);
         let retries = lives().filter_map(|life| life.resources.deadline());
         let probes = lives().filter_map(|life| life.detector.as_ref().map(Detector::deadline));
@@ -442,7 +200,7 @@ impl Cluster {
             .chain(probes)
             .chain(linger)
             .chain(build)
-            .chain(self.swap_deadline(options))
+            .chain(self.swap_deadline())
             .min()
     }
 
@@ -455,12 +213,10 @@ impl Cluster {
                 Some(claim) => self.take_claim(*claim, cx),
             }
         }
-        if self
-            .swap_deadline(cx.options)
-            .is_some_and(|at| at <= cx.now)
+        if self.swap_deadline().is_some_and(|at| at <= cx.now)
             && let Some(building) = &mut self.building
         {
-            building.waited = true;
+            building.waits_until = None;
         }
         for generation in self.lives() {
             self.begin_due(generation, cx);
@@ -486,9 +242,9 @@ impl Cluster {
             self.end(building.generation, TeardownReason::Down, cx);
         }
         if self.next_build.is_none_or(|at| at <= cx.now)
-            && let Some((because, access)) = self.wanted()
+            && let Some(access) = self.wanted()
         {
-            self.open(because, access, cx);
+            self.open(access.clone(), cx);
         }
         if self
             .building
@@ -500,20 +256,13 @@ impl Cluster {
         self.notice(cx);
     }
 
-    /// Why a connection is wanted that is not there, and to what.
-    fn wanted(&self) -> Option<(Because, ClusterAccess)> {
-        if self.building.is_some() {
-            return None;
-        }
-        let access = self.may_dial()?;
-        let because = match &self.published {
-            None => Because::First,
-            Some(life) if life.access.change_to(access) == AccessChange::Endpoint => {
-                Because::Access
-            }
-            Some(life) => life.replace?,
-        };
-        Some((because, access.clone()))
+    /// The access of a connection that is not there and should be.
+    fn wanted(&self) -> Option<&ClusterAccess> {
+        let access = self.may_dial().filter(|_| self.building.is_none())?;
+        let is_right =
+            |life: &Life| life.access.change_to(access) != AccessChange::Endpoint && !life.replace;
+        let has_it = self.published.as_deref().is_some_and(is_right);
+        Some(access).filter(|_| !has_it)
     }
 
     /// The access to dial with, if dialling is allowed at all.
@@ -523,200 +272,5 @@ impl Cluster {
             SourcedAccess::Ready(access) if wanted => Some(access),
             _ => None,
         }
-    }
-
-    /// Begins a connection.
-    fn open(&mut self, because: Because, access: ClusterAccess, cx: &mut Cx<'_>) {
-        *cx.generations += 1;
-        let generation = Generation(*cx.generations);
-        let vitals = Arc::new(Vitals::new(cx.clock));
-        cx.out.push(Action::Open {
-            generation,
-            access: access.clone(),
-            vitals: Arc::clone(&vitals),
-            predecessor: self.published.as_ref().map(|life| life.generation),
-        });
-        let resources = Resources::new(cx.plan);
-        self.next_build = None;
-        self.building = Some(Box::new(Life {
-            generation,
-            access,
-            vitals,
-            resources,
-            detector: None,
-            held: false,
-            degraded: false,
-            because,
-            begun: cx.now,
-            waited: false,
-            published: None,
-            replace: None,
-        }));
-        self.step(generation, cx, |resources, rules, steps| {
-            resources.begin(rules, steps);
-        });
-    }
-
-    /// A replacement waits for the optional resources that were up, until they are, failed once, or it has waited long enough.
-    fn may_swap(&self, building: &Life, cx: &Cx<'_>) -> bool {
-        if !building.resources.complete(cx.plan) {
-            return false;
-        }
-        let Some(published) = &self.published else {
-            return true;
-        };
-        let waits = (0..cx.plan.len()).any(|slot| {
-            published.resources.is_up(slot) && !building.resources.tried(cx.plan, slot)
-        });
-        !waits || building.waited
-    }
-
-    fn swap_deadline(&self, options: &Options) -> Option<Instant> {
-        let building = self
-            .building
-            .as_ref()
-            .filter(|life| self.published.is_some() && !life.waited)?;
-        Some(building.begun + options.end.replace_wait)
-    }
-
-    fn swap(&mut self, cx: &mut Cx<'_>) {
-        let Some(mut life) = self.building.take() else {
-            return;
-        };
-        life.published = Some(cx.now);
-        let (generation, replaces) = (life.generation, self.published.is_some());
-        if let Some(old) = self.published.replace(life) {
-            self.retire(&old, TeardownReason::Replaced, cx);
-            cx.out.push(Action::Swapped { generation });
-        }
-        self.forget_attempts();
-        self.last_success = Some(cx.now);
-        cx.tell(Changes::CONNECTED);
-        cx.out.push(Action::Log(if replaces {
-            Log::Replaced
-        } else {
-            Log::Connected
-        }));
-        self.tell_verdict(cx);
-    }
-
-    /// What led here counts no more.
-    fn forget_attempts(&mut self) {
-        self.was_down = false;
-        self.attempts = 0;
-        self.first_failure = None;
-        self.next_build = None;
-    }
-
-    /// Ends a connection, published or not.
-    fn end(&mut self, generation: Generation, reason: TeardownReason, cx: &mut Cx<'_>) {
-        let is = |life: &mut Box<Life>| life.generation == generation;
-        if let Some(life) = self.building.take_if(is) {
-            if reason == TeardownReason::Down {
-                self.attempt_failed(true, cx);
-                self.schedule_build(cx);
-            }
-            self.retire(&life, reason, cx);
-        } else if let Some(life) = self.published.take_if(is) {
-            let lived = life
-                .published
-                .map(|since| cx.now.saturating_duration_since(since));
-            if lived.is_some_and(|lived| lived >= cx.options.retry.forget_after) {
-                self.backoff.reset();
-            }
-            if reason == TeardownReason::Down {
-                // Also where the health provider failed before its verdict: the brake counts it.
-                cx.out.push(Action::Verdict(Verdict::Down));
-                self.was_down = true;
-                self.schedule_build(cx);
-                cx.out.push(Action::Log(Log::Down));
-            }
-            self.retire(&life, reason, cx);
-            cx.tell(Changes::DISCONNECTED);
-            self.tell_verdict(cx);
-        }
-    }
-
-    fn schedule_build(&mut self, cx: &mut Cx<'_>) {
-        let unauthorized = matches!(self.last_error, Some((_, FailureKind::Unauthorized, ..)));
-        let wait = self.backoff.failed(&cx.options.retry, cx.rng, None);
-        let schedule = &cx.options.health.unauthorized_retries;
-        let wait = if unauthorized {
-            schedule[schedule.len() - 1]
-        } else {
-            wait
-        };
-        self.next_build = Some(cx.now + wait);
-    }
-
-    fn end_all(&mut self, reason: TeardownReason, cx: &mut Cx<'_>) {
-        for generation in self.lives() {
-            self.end(generation, reason, cx);
-        }
-    }
-
-    fn retire(&mut self, life: &Life, reason: TeardownReason, cx: &mut Cx<'_>) {
-        let signs = life.vitals.read();
-        self.last_success = self.last_success.max(signs.any);
-        self.last_probe = self.last_probe.max(signs.probe);
-        self.retiring.push_back(life.generation);
-        // Readers lose it before its teardown begins: the shell publishes first, whatever the order here.
-        cx.out.push(Action::Publish);
-        cx.out.push(Action::Retire {
-            generation: life.generation,
-            reason,
-        });
-        while self.retiring.len() > cx.options.end.retiring {
-            if let Some(generation) = self.retiring.pop_front() {
-                cx.out.push(Action::Abandon { generation });
-            }
-        }
-    }
-
-    /// Runs a step of a connection's resources.
-    fn step<T>(
-        &mut self,
-        generation: Generation,
-        cx: &mut Cx<'_>,
-        step: impl FnOnce(&mut Resources, &mut Rules<'_>, &mut Vec<Step>) -> T,
-    ) -> Option<T> {
-        let lives = self.published.iter_mut().chain(&mut self.building);
-        let life = lives
-            .into_iter()
-            .find(|life| life.generation == generation)?;
-        let mut steps = Vec::new();
-        let before = life.resources.shown();
-        let result = step(&mut life.resources, &mut cx.rules(), &mut steps);
-        life.watch(cx);
-        cx.out.push(Action::Publish);
-        if life.resources.shown() != before {
-            cx.tell(Changes::STATE);
-        }
-        cx.out.extend(
-            steps
-                .into_iter()
-                .map(|step| Action::Step { generation, step }),
-        );
-        Some(result)
-    }
-
-    fn life(&self, generation: Generation) -> Option<&Life> {
-        self.published
-            .iter()
-            .chain(&self.building)
-            .map(Box::as_ref)
-            .find(|life| life.generation == generation)
-    }
-
-    fn lives(&self) -> Vec<Generation> {
-        self.published
-            .iter()
-            .chain(&self.building)
-            .map(|life| life.generation)
-            .collect()
-    }
-
-    fn error(&mut self, stage: Stage, kind: FailureKind, text: &Arc<str>, cx: &Cx<'_>) {
-        self.last_error = Some((stage, kind, Arc::clone(text), cx.now));
     }
 }

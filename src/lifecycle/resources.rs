@@ -116,14 +116,6 @@ impl Resources {
         *newest == incarnation && matches!(phase, SlotPhase::Up | SlotPhase::Refreshing)
     }
 
-    /// What the state shows of each slot.
-    pub(crate) fn shown(&self) -> Vec<(ResourcePhase, u32)> {
-        let slots = 0..self.slots.len();
-        slots
-            .map(|slot| (self.phase(slot), self.failures(slot)))
-            .collect()
-    }
-
     /// Up, not applicable, or failed at least once, itself or something that it requires: there is no more reason to wait for it.
     pub(crate) fn tried(&self, plan: &Plan, slot: usize) -> bool {
         let requires = |base: usize| plan.slot(base).dependents.contains(&slot);
@@ -152,6 +144,14 @@ impl Resources {
             SlotPhase::NotApplicable => ResourcePhase::NotApplicable,
             SlotPhase::Ending { .. } => ResourcePhase::Ending,
         }
+    }
+
+    /// What the state shows of each slot.
+    pub(crate) fn shown(&self) -> Vec<(ResourcePhase, u32)> {
+        let slots = 0..self.slots.len();
+        slots
+            .map(|slot| (self.phase(slot), self.failures(slot)))
+            .collect()
     }
 
     /// Failed inits in a row.
@@ -211,8 +211,8 @@ impl Resources {
             if may {
                 let this = &mut self.slots[slot];
                 this.incarnation += 1;
-                this.access = self.access;
                 this.bad = None;
+                this.access = self.access;
                 this.phase = SlotPhase::Running { again: false };
                 out.push(Step::Init {
                     slot,
@@ -272,7 +272,8 @@ impl Resources {
         true
     }
 
-    /// A value has gone bad: it is torn down with what was built on it, and made again.
+    /// A value has gone bad: it is torn down with what was built on it, and made again, as soon as its init is known to be over. Says whether
+    /// it still counted.
     pub(crate) fn failed(
         &mut self,
         slot: usize,
@@ -280,17 +281,22 @@ impl Resources {
         text: &Arc<str>,
         rules: &mut Rules<'_>,
         out: &mut Vec<Step>,
-    ) {
+    ) -> bool {
+        let has_value = self.has(slot, incarnation);
         let this = &mut self.slots[slot];
-        if this.incarnation == incarnation && matches!(this.phase, SlotPhase::Running { .. }) {
-            this.bad = Some(Arc::clone(text));
-        } else if self.has(slot, incarnation) {
-            let this = &mut self.slots[slot];
+        if has_value {
             this.forget_failures(rules);
             this.message = Some(Arc::clone(text));
             let wait = this.backoff.failed(rules.retry, rules.rng, None);
             self.take_down(slot, rules.now + wait, rules, out);
+            return true;
         }
+        let runs = matches!(this.phase, SlotPhase::Running { .. });
+        if runs && this.incarnation == incarnation {
+            this.bad = Some(Arc::clone(text));
+            return true;
+        }
+        false
     }
 
     /// Makes a slot anew that cannot take the newest access, while readers do not have it yet.
@@ -298,8 +304,6 @@ impl Resources {
         if self.is_up(slot) {
             self.take_down(slot, rules.now, rules, out);
         }
-        // Those after it were not asked.
-        self.refresh(rules.plan, out);
     }
 
     /// Takes a slot down with what was built on it; the slot itself is tried again at `then`.
@@ -307,7 +311,7 @@ impl Resources {
         let mut slots = BTreeSet::from([slot]);
         for dependent in &rules.plan.slot(slot).dependents {
             match self.slots[*dependent].phase {
-                // One that is not applicable has no value; it may have tasks.
+                // One that is not applicable has no value, but it may have tasks.
                 SlotPhase::Up
                 | SlotPhase::Refreshing
                 | SlotPhase::Running { .. }

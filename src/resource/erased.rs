@@ -31,6 +31,9 @@ pub(crate) trait Provider: Send + Sync {
     fn name(&self) -> &'static str;
     fn type_id(&self) -> TypeId;
     fn requires(&self) -> Requires;
+    fn mistakes(&self) -> Vec<String> {
+        Vec::new()
+    }
     fn init_timeout(&self) -> Duration;
     fn teardown_timeout(&self) -> Duration;
     fn init<'a>(
@@ -82,6 +85,10 @@ impl<R: ClusterResource> Provider for Erased<R> {
 
     fn requires(&self) -> Requires {
         self.0.requires()
+    }
+
+    fn mistakes(&self) -> Vec<String> {
+        self.0.mistakes()
     }
 
     fn init_timeout(&self) -> Duration {

@@ -97,11 +97,12 @@ pub(crate) fn escaped(text: &str) -> Arc<str> {
             out.push('…');
             break;
         }
-        match letter.is_control()
+        if letter.is_control()
             || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         {
-            true => out.extend(letter.escape_default()),
-            false => out.push(letter),
+            out.extend(letter.escape_default());
+        } else {
+            out.push(letter);
         }
     }
     out.into()

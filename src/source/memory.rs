@@ -82,6 +82,7 @@ impl MemorySource {
     pub fn remove(&self, key: &ClusterKey) {
         self.change(|clusters| {
             clusters.by_key.remove(key);
+            clusters.rereads.remove(key);
         });
     }
 
@@ -160,7 +161,10 @@ impl ClusterSource for MemorySource {
             .clusters
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        clusters.rereads.insert(key.clone());
+        // Nobody may ever take them out: of what is gone nothing is kept.
+        if clusters.by_key.contains_key(key) {
+            clusters.rereads.insert(key.clone());
+        }
     }
 }
 
@@ -236,6 +240,19 @@ mod tests {
             [next(&mut events).await, next(&mut events).await],
             ["-a", "+c"]
         );
+    }
+
+    #[tokio::test]
+    async fn of_names_that_come_and_go_no_reread_is_left() {
+        let source = MemorySource::new("test");
+        for name in ["a", "b"] {
+            let key = ClusterKey::named(name);
+            source.upsert(cluster(name));
+            source.reread(&key);
+            source.remove(&key);
+            source.reread(&key);
+        }
+        assert!(source.take_rereads().is_empty());
     }
 
     #[tokio::test]

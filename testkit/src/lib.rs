@@ -1,7 +1,8 @@
 //! What tests, examples and benches of `clustercache`, and of controllers that use it, are made of.
 //!
 //! [`fleet`] starts fake API servers with real TLS on loopback, which list, watch and break on command.
-//! [`real`] starts real kube-apiservers over one real etcd.
+//! [`real`] starts real kube-apiservers over one real etcd. [`cache`] is a `ClusterCache` whose clusters a unit test holds in its hand.
+//! [`guard`] fails tests in which a provider panicked.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
@@ -29,6 +30,8 @@
 //! # anyhow::Ok(())
 //! ```
 
+pub mod cache;
 pub mod fleet;
+pub mod guard;
 pub mod pki;
 pub mod real;

@@ -5,6 +5,7 @@
 use std::{
     any::Any,
     collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
     future::{Future, pending},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -31,6 +32,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Inner {
+    with_permits: bool,
     servers: BTreeMap<String, Server>,
     journal: Vec<String>,
 }
@@ -41,6 +43,7 @@ struct Server {
     tokens: BTreeSet<String>,
     seen: Vec<String>,
     requests: usize,
+    no_dials: bool,
 }
 
 /// How a server answers.
@@ -54,6 +57,12 @@ pub enum Answers {
     Status(u16),
     /// The next request fails, those after it do not.
     FailsOnce,
+    /// It answers, and says that it is not ready.
+    NotReady,
+    /// There is no permit for a probe.
+    Busy,
+    /// The provider panics.
+    Panics,
     /// The provider says that the cluster has no such thing.
     NotApplicable,
     /// What goes over connections that were made before is lost; new ones work.
@@ -63,6 +72,13 @@ pub enum Answers {
 impl World {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets all servers, and what was noted.
+    pub fn clear(&self) {
+        let mut inner = self.lock();
+        inner.servers.clear();
+        inner.journal = Vec::new();
     }
 
     /// Makes a server, or changes it; waiting requests notice.
@@ -75,6 +91,16 @@ impl World {
     pub fn accept_tokens<const N: usize>(&self, host: &str, tokens: [&str; N]) {
         self.lock().servers.entry(host.into()).or_default().tokens =
             tokens.map(String::from).into();
+    }
+
+    /// From now on the health provider dials with permits, and gives up when it is evicted.
+    pub fn with_permits(&self) {
+        self.lock().with_permits = true;
+    }
+
+    /// Whether new connections are refused, whatever the server answers on old ones.
+    pub fn refuse_dials(&self, host: &str, refuse: bool) {
+        self.lock().servers.entry(host.into()).or_default().no_dials = refuse;
     }
 
     /// The tokens that the server has been shown, each once, in order.
@@ -142,7 +168,11 @@ impl World {
         }
     }
 
-    async fn request(&self, access: &ClusterAccess, made_before: bool) -> Result<(), CheckError> {
+    async fn request(
+        &self,
+        access: &ClusterAccess,
+        made_before: bool,
+    ) -> Result<Answer, CheckError> {
         let host = access
             .endpoint()
             .url()
@@ -169,7 +199,10 @@ impl World {
             let answers = {
                 let mut inner = self.lock();
                 let server = inner.servers.entry(host.clone()).or_default();
-                let answers = server.answers;
+                let answers = match server.answers {
+                    _ if server.no_dials && !made_before => Answers::Refuses,
+                    answers => answers,
+                };
                 if answers == Answers::FailsOnce {
                     server.answers = Answers::Well;
                 }
@@ -182,12 +215,15 @@ impl World {
             };
             let error = |kind, text: &str| Err(CheckError::new(kind, text));
             match answers {
-                Answers::Well => return Ok(()),
-                Answers::OldConnectionsDie if !made_before => return Ok(()),
+                Answers::Well => return Ok(Answer::Ready),
+                Answers::OldConnectionsDie if !made_before => return Ok(Answer::Ready),
                 Answers::Never | Answers::OldConnectionsDie => changed.await,
                 Answers::Refuses | Answers::FailsOnce => {
                     return error(FailureKind::Refused, "connection refused");
                 }
+                Answers::NotReady => return Ok(Answer::NotReady("etcd failed".into())),
+                Answers::Busy => return error(FailureKind::Busy, "no permit"),
+                Answers::Panics => panic!("the server says so"),
                 Answers::NotApplicable => return error(FailureKind::Other, "not applicable"),
                 Answers::Status(401) => return error(FailureKind::Unauthorized, "401"),
                 Answers::Status(status) => {
@@ -222,7 +258,16 @@ impl ClusterResource for Net {
 
     async fn init(&self, cx: &InitContext) -> Result<NetValue, InitError> {
         let access = cx.access()?;
-        let answer = self.0.request(&access, false).await;
+        let with_permits = self.0.lock().with_permits;
+        let answer = if with_permits {
+            let permit = cx.dial().await;
+            tokio::select! {
+                answer = self.0.request(&access, false) => answer,
+                () = permit.evicted() => return Err(InitError::retry("evicted")),
+            }
+        } else {
+            self.0.request(&access, false).await
+        };
         answer.map_err(|error| match error.to_string() {
             no if no == "not applicable" => InitError::not_applicable(no),
             _ => InitError::retry(error.clone()).of_kind(error.kind()),
@@ -253,8 +298,7 @@ impl HealthCheck for Net {
         let replaced = *value.replaced.lock().unwrap() > 0;
         self.0
             .request(&cx.access(), cx.route() == Route::Pooled && !replaced)
-            .await?;
-        Ok(Answer::Ready)
+            .await
     }
 
     fn replace_pooled(&self, value: &NetValue) {
@@ -561,10 +605,9 @@ pub async fn until(
             }
         }
     };
-    match tokio::time::timeout(LONG, so).await {
-        Ok(state) => state,
-        Err(_) => panic!("never so: {:?}", cache.state(&key(name))),
-    }
+    tokio::time::timeout(LONG, so)
+        .await
+        .unwrap_or_else(|_| panic!("never so: {:?}", cache.state(&key(name))))
 }
 
 /// Waits until readers no longer get a value.
@@ -608,4 +651,91 @@ pub async fn settle() {
 pub fn seeds(few: u64) -> std::ops::Range<u64> {
     let more = std::env::var("CLUSTERCACHE_SEEDS");
     0..more.ok().and_then(|more| more.parse().ok()).unwrap_or(few)
+}
+
+/// What is logged at INFO and above while it is the default of a test's thread.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<LogInner>>);
+
+#[derive(Default)]
+struct LogInner {
+    lines: Vec<String>,
+    panics_at: Option<String>,
+}
+
+thread_local! {
+    static LOG: std::cell::RefCell<Option<Log>> = const { std::cell::RefCell::new(None) };
+}
+
+/// The subscriber of the whole process: whether a line is of interest is remembered for all threads, so that it cannot be a thread's own.
+struct OfThread;
+
+/// While it lives, its thread's lines are kept.
+pub struct LogGuard(());
+
+impl Drop for LogGuard {
+    fn drop(&mut self) {
+        LOG.set(None);
+    }
+}
+
+impl Log {
+    pub fn set(&self) -> LogGuard {
+        let _ = tracing::subscriber::set_global_default(OfThread);
+        LOG.set(Some(self.clone()));
+        LogGuard(())
+    }
+
+    pub fn lines(&self) -> Vec<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .lines
+            .clone()
+    }
+
+    /// The next line with this in it panics, in whoever logs it.
+    pub fn panic_at(&self, text: &str) {
+        self.0.lock().unwrap().panics_at = Some(text.into());
+    }
+}
+
+impl tracing::Subscriber for OfThread {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Fields(String);
+        impl tracing::field::Visit for Fields {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                write!(self.0, " {field}={value:?}").unwrap();
+            }
+        }
+        let mut line = Fields(event.metadata().level().to_string());
+        event.record(&mut line);
+        let Some(log) = LOG.with_borrow(Clone::clone) else {
+            return;
+        };
+        let mut inner = log.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let panics = inner
+            .panics_at
+            .take_if(|text| line.0.contains(&**text))
+            .is_some();
+        inner.lines.push(line.0);
+        drop(inner);
+        assert!(!panics, "the test says so");
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
 }

@@ -35,6 +35,49 @@ pub struct Deadlines {
     pub drain: Duration,
 }
 
+/// One that is longer is a mistake, and could not be added to the time.
+const LONGEST: Duration = Duration::from_secs(365 * 86_400);
+
+impl Deadlines {
+    /// Every mistake, as text that says which deadline, what was wrong and what to give instead.
+    pub(crate) fn mistakes(&self) -> Vec<String> {
+        let Self {
+            call,
+            list,
+            probe,
+            resolve,
+            connect,
+            tls,
+            close,
+            drain,
+        } = *self;
+        let all: [(&str, Duration); 8] = [
+            ("call", call),
+            ("list", list),
+            ("probe", probe),
+            ("resolve", resolve),
+            ("connect", connect),
+            ("tls", tls),
+            ("close", close),
+            ("drain", drain),
+        ];
+        // A connection may well be cut, and a watch end, at once.
+        let may_be_zero = |name: &str| matches!(name, "close" | "drain");
+        let mistake = |(name, time): (&str, Duration)| {
+            if time.is_zero() && !may_be_zero(name) {
+                Some(format!("deadlines.{name} is zero; give a longer time"))
+            } else if time > LONGEST {
+                Some(format!(
+                    "deadlines.{name} is longer than a year; give a shorter time"
+                ))
+            } else {
+                None
+            }
+        };
+        all.into_iter().filter_map(mistake).collect()
+    }
+}
+
 impl Default for Deadlines {
     fn default() -> Self {
         let secs = Duration::from_secs;

@@ -73,6 +73,14 @@ impl ClusterResource for KubeClient {
         Requires::nothing().access()
     }
 
+    fn mistakes(&self) -> Vec<String> {
+        let agent = HeaderValue::from_str(&self.user_agent).is_err();
+        let agent = agent.then(|| {
+            "the user agent cannot stand in a header; give one of visible ASCII characters".into()
+        });
+        agent.into_iter().chain(self.deadlines.mistakes()).collect()
+    }
+
     fn init_timeout(&self) -> Duration {
         let Deadlines {
             resolve,
@@ -120,18 +128,26 @@ impl ClusterResource for KubeClient {
             TeardownReason::Shutdown => self.deadlines.close / 2,
             _ => self.deadlines.close,
         };
-        value.transport.close(grace).await;
+        if let Some(transport) = value.transport() {
+            transport.close(grace).await;
+        }
     }
 
     fn refresh(&self, value: &ClusterClient, access: &ClusterAccess) -> Refresh {
-        value.transport.refresh(access)
+        match value.transport() {
+            Some(transport) => transport.refresh(access),
+            None => Refresh::Unchanged,
+        }
     }
 }
 
 #[async_trait]
 impl HealthCheck for KubeClient {
     async fn check(&self, value: &ClusterClient, cx: &CheckContext) -> Result<Answer, CheckError> {
-        let (transport, until) = (&value.transport, Instant::now() + self.deadlines.probe);
+        let Some(transport) = value.transport() else {
+            return Ok(Answer::Ready);
+        };
+        let until = Instant::now() + self.deadlines.probe;
         match cx.route() {
             Route::Pooled => check(&mut Pooled { transport, until }).await,
             Route::Fresh => {
@@ -144,7 +160,9 @@ impl HealthCheck for KubeClient {
     }
 
     fn replace_pooled(&self, value: &ClusterClient) {
-        value.transport.replace_pooled();
+        if let Some(transport) = value.transport() {
+            transport.replace_pooled();
+        }
     }
 }
 

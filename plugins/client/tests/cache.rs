@@ -8,15 +8,21 @@ use clustercache::{
 };
 use clustercache_client::{ClientExt, ClusterClientExt, Deadlines, KubeClient, TransportError};
 use clustercache_testkit::{
+    cache::TestCache,
     fleet::{FakeCluster, FakeCredential, ShownCredential},
+    guard::PanicGuard,
     pki::Validity,
 };
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, api::ListParams, client::Body};
 
 struct Rig {
     cluster: FakeCluster,
     source: MemorySource,
     cache: ClusterCache,
     key: ClusterKey,
+    _guard: PanicGuard,
 }
 
 impl Rig {
@@ -42,6 +48,7 @@ impl Rig {
         let rig = Self {
             cluster,
             source,
+            _guard: PanicGuard::new(&cache),
             cache,
             key,
         };
@@ -69,11 +76,12 @@ impl Rig {
     }
 
     async fn until(&self, holds: impl Fn(&ClusterState) -> bool) -> ClusterState {
+        let mut events = self.cache.subscribe().key(&self.key);
         let changed = async {
             loop {
                 match self.cache.state(&self.key) {
                     Ok(state) if holds(&state) => return state,
-                    _ => tokio::time::sleep(Duration::from_millis(5)).await,
+                    _ => assert!(events.next().await.is_some(), "the cache ended"),
                 }
             }
         };
@@ -205,4 +213,51 @@ fn whoever_asks_for_a_client_need_not_be_on_a_runtime() {
     let client = rig.cache.client(&rig.key).unwrap();
     let version = runtime.block_on(client.apiserver_version());
     version.unwrap();
+}
+
+/// What a user's unit test does: a client over a service of the test's, in a cache whose clusters the test holds.
+#[tokio::test(start_paused = true)]
+async fn a_reconciler_is_tested_without_a_network() {
+    let test = TestCache::builder().resource::<KubeClient>().build();
+    let (cache, key) = (test.cache(), ClusterKey::named("eu-1"));
+    let list = r#"{"apiVersion":"v1","kind":"NodeList","metadata":{},"items":[{"metadata":{"name":"worker"}}]}"#;
+    let service = tower::service_fn(move |_| async move {
+        Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(list.as_bytes().to_vec())))
+    });
+    test.put::<KubeClient>(&key, kube::Client::new(service, "default").into())
+        .await;
+    test.connect(&key).await;
+    let nodes = Api::<Node>::all(cache.client(&key).unwrap());
+    let nodes = nodes.list(&ListParams::default()).await.unwrap();
+    assert_eq!(nodes.items[0].metadata.name.as_deref(), Some("worker"));
+    assert_eq!(cache.state(&key).unwrap().resources[1].name, "kube-client");
+    test.disconnect(&key).await;
+    assert!(matches!(cache.client(&key), Err(GetError::Down(_))));
+}
+
+#[tokio::test]
+async fn what_the_provider_was_given_is_judged_at_start_all_at_once() {
+    let mut deadlines = Deadlines::default();
+    deadlines.call = Duration::MAX;
+    deadlines.tls = Duration::MAX;
+    deadlines.probe = Duration::ZERO;
+    let mistakes = ClusterCache::builder()
+        .source(MemorySource::new("test"))
+        .resource(
+            KubeClient::new()
+                .user_agent("two\nlines")
+                .deadlines(deadlines),
+        )
+        .health_from::<KubeClient>()
+        .start()
+        .unwrap_err();
+    let text = mistakes.to_string();
+    for named in [
+        "user agent",
+        "deadlines.call",
+        "deadlines.tls",
+        "deadlines.probe",
+    ] {
+        assert!(text.contains(named), "{named} in {text}");
+    }
 }

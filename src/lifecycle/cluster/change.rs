@@ -1,6 +1,6 @@
 //! What a source's word does to a cluster: the three kinds of change of access, removal with its lingering, gates and refusals.
 
-use super::{Action, Because, Claim, Cluster, Cx, Life, Removal};
+use super::{Action, Claim, Cluster, Cx, Life, Removal};
 use crate::{
     AccessChange, Changes, ClusterAccess, Generation, Identity, SourcedAccess, TeardownReason,
     options::GatePolicy,
@@ -26,7 +26,7 @@ impl Cluster {
         match &mut self.removal {
             Removal::No => {
                 self.end_building(TeardownReason::Removed, cx);
-                let until = cx.now + cx.options.source.linger;
+                let until = cx.later(cx.options.source.linger);
                 self.removal = Removal::Lingers { until, then: next };
             }
             Removal::Lingers { then, .. } => *then = next,
@@ -124,21 +124,17 @@ impl Cluster {
     /// The access as it is now, classified against each living connection's own. What has to be made beside the published connection
     /// then is for [`settle`](Self::settle) to see.
     fn take_access(&mut self, access: &ClusterAccess, cx: &mut Cx<'_>) {
-        if self.access.as_ref() == Some(access) {
+        // Also an equal one is taken: when it ends may be known better now.
+        let known = self.access.replace(access.clone());
+        if known.as_ref() == Some(access) {
             return;
         }
-        self.access = Some(access.clone());
         cx.tell(Changes::ACCESS);
         // New access is tried at once, whatever waited.
         self.next_build = None;
         let change = |life: &Life| life.access.change_to(access);
-        // A replacement that was for an endpoint is not needed when the published connection can have the access.
-        let published = self.published.as_deref().map(change);
-        let needed = published.is_none_or(|change| change == AccessChange::Endpoint);
-        let is_wrong = |life: &Life| {
-            change(life) == AccessChange::Endpoint || (!needed && life.because == Because::Access)
-        };
-        if self.building.as_deref().is_some_and(is_wrong) {
+        // Also where the access is that of the published connection again: then none is needed.
+        if self.building.as_deref().map(change) == Some(AccessChange::Endpoint) {
             self.end_building(TeardownReason::Replaced, cx);
         }
         for generation in self.lives() {

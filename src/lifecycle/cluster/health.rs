@@ -68,6 +68,9 @@ impl Cluster {
 
     /// Something that should have come over a connection did not.
     pub(crate) fn doubt(&mut self, generation: Generation, cx: &mut Cx<'_>) {
+        if let Some(life) = self.life(generation) {
+            life.vitals.doubt_taken();
+        }
         self.detect(generation, cx, |detector, now, _| detector.doubt(now.at));
         self.settle(cx);
     }
@@ -194,9 +197,14 @@ impl Cluster {
         }
         cx.out.push(Action::Publish);
         let published = self.published.as_ref();
-        if before.0 != after.0 && published.is_some_and(|life| life.generation == generation) {
-            self.tell_verdict(cx);
-            cx.tell(Changes::STATE);
+        if published.is_some_and(|life| life.generation == generation) {
+            if before.0 != after.0 {
+                self.tell_verdict(cx);
+            }
+            // That it failed once more is not worth waking anybody.
+            if (before.0, before.2) != (after.0, after.2) {
+                cx.tell(Changes::STATE);
+            }
         }
     }
 }

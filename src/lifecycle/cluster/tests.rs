@@ -1,15 +1,18 @@
 //! One cluster with a plain model of the shell that does what it asks for, checks what must hold after every input, and answers as the
 //! test says. Here is the model; the rules by name are in [`rules`], arbitrary histories in [`histories`].
 
-use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use super::*;
 use crate::{
-    ClusterKey, Identity, Upsert,
+    ClusterKey, Identity, Upsert, Verdict,
     lifecycle::{
         detector::ProbeResult,
+        resources::{Failure, Outcome, Step},
         shell::{Mail, Planned, Shell, assert_ahead, plan},
     },
+    resource::Then,
+    vitals::Vitals,
 };
 
 mod histories;
@@ -92,7 +95,8 @@ impl World {
             }
             (None, _) => self.claim = claim.clone(),
             (Some(_), _) => {
-                let until = self.now + self.options.source.linger;
+                let year = Duration::from_secs(365 * 86_400);
+                let until = self.now + self.options.source.linger.min(year);
                 self.lingers.get_or_insert((until, None)).1 = claim.clone();
             }
         }
@@ -343,7 +347,7 @@ impl World {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.cluster()?.deadline(&self.options)
+        self.cluster()?.deadline()
     }
 
     /// The calls that are due.

@@ -19,7 +19,7 @@ pub(super) struct Slot {
     /// It was not applicable, and was not up since: nobody misses it while it is asked again.
     pub(super) excused: bool,
     pub(super) message: Option<Arc<str>>,
-    /// It was said to have gone bad while its init was not known to be over.
+    /// It was said to have gone bad before its init was known to be over.
     pub(super) bad: Option<Arc<str>>,
     /// Refusals of the credential in a row: they have a schedule of their own.
     pub(super) unauthorized: usize,

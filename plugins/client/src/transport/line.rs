@@ -77,6 +77,10 @@ impl Line {
             if let Some(link) = pool.take() {
                 return Ok(Lease::new(self, link));
             }
+            // Of those who gave up nothing is left, also where no dial ever ends for them.
+            if pool.waiting.len() == pool.waiting.capacity() {
+                pool.waiting.retain(|waiter| !waiter.is_closed());
+            }
             let (sender, waiter) = oneshot::channel();
             pool.waiting.push_back(sender);
             waiter
@@ -212,6 +216,12 @@ impl Line {
             }
         }
         self.dial_if_wanted();
+    }
+
+    /// How many places are kept for those who wait.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.pool().waiting.len()
     }
 
     fn pool(&self) -> MutexGuard<'_, Pool> {

@@ -249,6 +249,19 @@ fn kind_2_optional_ones_are_waited_for_no_longer_than_thirty_seconds() {
 }
 
 #[test]
+fn a_time_may_be_given_as_never() {
+    let mut world = world();
+    world.options.end.replace_wait = Duration::MAX;
+    world.options.source.linger = Duration::MAX;
+    let old = world.connects(access(0, 0, "t"));
+    world.ready(access(1, 0, "u"));
+    world.word(None);
+    let minute = world.now + Duration::from_secs(60);
+    world.works_until("a minute", |world| world.now >= minute);
+    assert_eq!(world.published(), Some(old));
+}
+
+#[test]
 fn kind_2_a_ca_that_shares_a_key_is_the_same_cluster_and_any_other_is_a_new_one() {
     let by_ca = |ca| {
         let mut claim = claim(SourcedAccess::Ready(access(0, ca, "t")));
@@ -466,6 +479,11 @@ fn a_name_that_returns_while_its_last_connection_still_goes_is_known_anew() {
     world.word(None);
     world.passes(5);
     assert!(world.was_told(Changes::REMOVED) && world.cluster().unwrap().is_gone());
+    assert_eq!(
+        world.cluster().unwrap().identity(),
+        identity,
+        "who has a handle reads that it is removed, not replaced"
+    );
     world.seen.clear();
     let ready = claim(SourcedAccess::Ready(access(1, 0, "u")));
     world.word(Some(with_uid(ready, "two")));
@@ -559,6 +577,25 @@ fn the_late_word_of_an_init_that_failed_takes_nothing_down() {
 }
 
 #[test]
+fn what_goes_bad_before_its_init_is_known_to_be_over_is_never_published() {
+    let mut world = world();
+    world.ready(access(0, 0, "t"));
+    let new = world.building().unwrap();
+    world.ends(new, HEALTH, Outcome::Up);
+    world.fails(new, ESSENTIAL, 1);
+    world.ends(new, ESSENTIAL, Outcome::Up);
+    assert!(world.published().is_none());
+    world.works_until("connected", World::is_settled);
+}
+
+#[test]
+fn every_change_of_a_resource_is_told() {
+    let (mut world, old) = connected();
+    world.fails(old, OPTIONAL, 1);
+    assert!(world.was_told(Changes::STATE));
+}
+
+#[test]
 fn an_attempt_has_failed_when_an_essential_one_has() {
     let mut world = world();
     world.ready(access(0, 0, "t"));
@@ -600,6 +637,15 @@ fn a_401_in_connecting_reads_the_access_again_and_a_new_one_is_tried_at_once() {
     world.seen.clear();
     world.ready(access(0, 0, "u"));
     assert!(world.began() && world.building() == Some(new));
+}
+
+#[test]
+fn what_is_down_is_tried_again_by_itself_with_backoff() {
+    let (mut world, old) = connected();
+    world.goes_down(old);
+    assert_eq!((world.building(), world.phase()), (None, Phase::Down));
+    let took = world.works_until("connected", World::is_settled);
+    assert!(!took.is_zero() && took <= world.options.retry.first);
 }
 
 #[test]

@@ -1,0 +1,723 @@
+//! The one verdict on a connection, and the brakes on what follows from it.
+
+mod sim;
+
+use clustercache::{
+    Builder, Changes, ClusterCache, Event, FailureKind, GetError, MemorySource, Phase, Stage,
+    Subscription, Verdict,
+};
+use futures_util::{FutureExt, StreamExt};
+use sim::*;
+use tokio::time::{Instant, advance, sleep, sleep_until};
+
+async fn fleet(
+    names: &[String],
+    change: impl FnOnce(Builder) -> Builder,
+) -> (World, MemorySource, ClusterCache) {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    for name in names {
+        source.upsert(plain(name));
+    }
+    let cache = change(builder(&world, &source)).start().unwrap();
+    assert!(cache.wait_for_start(LONG).await.unwrap());
+    (world, source, cache)
+}
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("c{n:03}")).collect()
+}
+
+async fn one() -> (World, MemorySource, ClusterCache) {
+    fleet(&["a".to_owned()], |builder| builder).await
+}
+
+fn told(events: &mut Subscription) -> Vec<Event> {
+    std::iter::from_fn(|| events.next().now_or_never().flatten()).collect()
+}
+
+// === Down ===
+
+#[tokio::test(start_paused = true)]
+async fn whatever_is_dead_is_down_within_fifteen_seconds_whenever_it_begins() {
+    for answers in [
+        Answers::Never,
+        Answers::Refuses,
+        Answers::Status(503),
+        Answers::Status(302),
+    ] {
+        for quarter in 0..24 {
+            let (world, _source, cache) = one().await;
+            sleep(millis(250) * quarter).await;
+            world.set("a", answers);
+            let begun = Instant::now();
+            world.until_noted("a net down Down").await;
+            assert!(
+                begun.elapsed() <= secs(15),
+                "{answers:?} {quarter} {:?}",
+                begun.elapsed()
+            );
+            assert!(
+                begun.elapsed() >= secs(6),
+                "{answers:?} {quarter} {:?}",
+                begun.elapsed()
+            );
+            assert!(matches!(
+                cache.get::<Net>(&key("a")),
+                Err(GetError::Down(_))
+            ));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_of_200_turn_black_holes_and_all_of_them_are_down_in_15_s_and_not_one_healthy_one() {
+    let names = names(200);
+    let (world, _source, cache) = fleet(&names, |builder| builder).await;
+    sleep(secs(120)).await;
+    let generation = |name: &str| {
+        cache
+            .get::<Net>(&key(name))
+            .ok()
+            .map(|net| net.generation())
+    };
+    let before: Vec<_> = names.iter().map(|name| generation(name)).collect();
+    names[..100]
+        .iter()
+        .for_each(|name| world.set(name, Answers::Never));
+    sleep(secs(15)).await;
+    for (index, name) in names.iter().enumerate() {
+        let now = generation(name);
+        assert_eq!(now, before[index].filter(|_| index >= 100), "{name}");
+    }
+    assert_eq!(cache.counters().brakes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_failed_probe_between_good_ones_changes_nothing() {
+    let (world, _source, cache) = one().await;
+    let net = cache.get::<Net>(&key("a")).unwrap();
+    let mut events = cache
+        .subscribe()
+        .only(Changes::CONNECTED | Changes::DISCONNECTED);
+    told(&mut events);
+    for _ in 0..20 {
+        world.set("a", Answers::FailsOnce);
+        sleep(secs(11)).await;
+        let state = cache.state(&key("a")).unwrap();
+        assert_eq!(
+            (state.phase, state.health),
+            (Phase::Connected, Verdict::Healthy)
+        );
+    }
+    assert!(net.is_current() && told(&mut events).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_dials_change_nothing_while_the_connection_answers() {
+    let (world, _source, cache) = one().await;
+    let net = cache.get::<Net>(&key("a")).unwrap();
+    world.refuse_dials("a", true);
+    for _ in 0..20 {
+        world.set("a", Answers::FailsOnce);
+        sleep(secs(11)).await;
+    }
+    assert!(net.is_current());
+    assert_eq!(
+        (
+            cache.state(&key("a")).unwrap().health,
+            *net.replaced.lock().unwrap()
+        ),
+        (Verdict::Healthy, 0)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_failed_dial_while_connecting_is_tried_again() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    world.set("a", Answers::FailsOnce);
+    source.upsert(plain("a"));
+    let cache = builder(&world, &source).start().unwrap();
+    let begun = Instant::now();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    assert!(begun.elapsed() <= millis(500), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_pooled_connection_is_replaced_and_nothing_is_down() {
+    let (world, _source, cache) = one().await;
+    let net = cache.get::<Net>(&key("a")).unwrap();
+    world.set("a", Answers::OldConnectionsDie);
+    sleep(secs(60)).await;
+    assert_eq!(*net.replaced.lock().unwrap(), 1);
+    assert!(net.is_current());
+    assert_eq!(cache.state(&key("a")).unwrap().health, Verdict::Healthy);
+    assert_eq!(world.noted(), ["a net up"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_doubt_is_followed_by_a_probe_at_once() {
+    let (world, _source, cache) = one().await;
+    let net = cache.get::<Net>(&key("a")).unwrap();
+    for _ in 0..3 {
+        sleep(millis(2_500)).await;
+        let requests = world.requests("a");
+        net.cx.alive().doubt();
+        settle().await;
+        assert_eq!(world.requests("a"), requests + 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_put_probes_off_but_the_credential_is_proven_once_a_minute() {
+    let (world, _source, cache) = one().await;
+    let net = cache.get::<Net>(&key("a")).unwrap();
+    let requests = world.requests("a");
+    let begun = Instant::now();
+    for _ in 0..600 {
+        sleep(secs(1)).await;
+        net.cx.alive().bytes();
+    }
+    let probes = world.requests("a") - requests;
+    assert!(
+        (9..=10).contains(&probes),
+        "{probes} in {:?}",
+        begun.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_never_ready_is_shown_and_not_torn_down() {
+    let (world, _source, cache) = one().await;
+    world.set("a", Answers::NotReady);
+    until(&cache, "a", |state| {
+        state.not_ready.as_deref() == Some("etcd failed")
+    })
+    .await;
+    sleep(secs(600)).await;
+    cache.get::<Net>(&key("a")).unwrap();
+    world.set("a", Answers::Well);
+    until(&cache, "a", |state| state.not_ready.is_none()).await;
+    assert_eq!(world.noted(), ["a net up"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_got_no_permit_is_no_failure() {
+    let (world, _source, cache) = one().await;
+    world.set("a", Answers::Busy);
+    sleep(secs(600)).await;
+    let state = cache.state(&key("a")).unwrap();
+    assert_eq!(
+        (state.health, state.consecutive_failures),
+        (Verdict::Healthy, 0)
+    );
+    assert!(state.last_error.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_the_health_check_is_counted_and_a_failure_of_that_cluster_alone() {
+    let (world, _source, cache) = fleet(&["a".to_owned(), "b".to_owned()], |builder| builder).await;
+    world.set("a", Answers::Panics);
+    until(&cache, "a", |state| state.phase == Phase::Down).await;
+    let error = cache.state(&key("a")).unwrap().last_error.unwrap();
+    assert_eq!(
+        (error.stage, error.kind),
+        (Stage::Probe, FailureKind::Panicked)
+    );
+    assert!(cache.counters().panics()["net"] > 0);
+    cache.get::<Net>(&key("b")).unwrap();
+}
+
+// === Connecting ===
+
+#[tokio::test(start_paused = true)]
+async fn one_of_a_hundred_that_never_answers_delays_no_other_and_says_why() {
+    let names = names(100);
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    world.set(&names[0], Answers::Never);
+    for name in &names {
+        source.upsert(plain(name));
+    }
+    let cache = builder(&world, &source).start().unwrap();
+    let begun = Instant::now();
+    for name in &names[1..] {
+        cache.wait_for(&key(name), LONG).await.unwrap();
+    }
+    assert_eq!(begun.elapsed(), secs(0));
+    until(&cache, &names[0], |state| state.attempts > 2).await;
+    let why = cache.get::<Net>(&key(&names[0])).unwrap_err().to_string();
+    assert!(
+        why.contains("is connecting") && why.contains("attempt 3"),
+        "{why}"
+    );
+    assert!(why.contains("no end within 10s; next try at "), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_300_black_holes_a_healthy_cluster_is_connected_within_a_second() {
+    let names = names(300);
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    for name in &names {
+        world.set(name, Answers::Never);
+        source.upsert(plain(name));
+    }
+    world.with_permits();
+    let cache = builder(&world, &source)
+        .configure(|options| options.dial.silent = 64)
+        .start()
+        .unwrap();
+    sleep(secs(60)).await;
+    for name in ["good-1", "good-2", "good-3"] {
+        source.upsert(plain(name));
+        let begun = Instant::now();
+        cache.wait_for(&key(name), LONG).await.unwrap();
+        assert!(begun.elapsed() <= secs(1), "{:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn backoff_is_forgotten_after_a_minute_up() {
+    let (world, _source, cache) = one().await;
+    let mut waits = Vec::new();
+    for up in [1, 1, 1, 1, 1, 1, 1, 90] {
+        sleep(secs(up)).await;
+        world.set("a", Answers::Refuses);
+        let state = until(&cache, "a", |state| state.phase == Phase::Down).await;
+        waits.push(
+            state
+                .next_attempt
+                .unwrap()
+                .duration_since(cache.now())
+                .unwrap_or_default(),
+        );
+        world.set("a", Answers::Well);
+        cache.wait_for(&key("a"), LONG).await.unwrap();
+    }
+    assert!(waits.iter().take(7).max().unwrap() > &secs(1), "{waits:?}");
+    assert!(waits[7] <= millis(500), "{waits:?}");
+}
+
+// === 401 ===
+
+#[tokio::test(start_paused = true)]
+async fn a_401_is_tried_by_its_schedule_and_is_down_like_any_failure() {
+    let (world, source, cache) = one().await;
+    world.accept_tokens("a", ["right"]);
+    until(&cache, "a", |state| state.health == Verdict::Suspect).await;
+    let begun = Instant::now();
+    settle().await;
+    assert_eq!(
+        world.requests("a"),
+        3,
+        "the init, the probe, and one fresh handshake inside the connection"
+    );
+    world.until_noted("a net down Down").await;
+    assert_eq!(begun.elapsed(), secs(7), "at 1, 3 and 7 s");
+    let state = cache.state(&key("a")).unwrap();
+    assert_eq!(
+        state.last_error.as_ref().unwrap().kind,
+        FailureKind::Unauthorized
+    );
+    let wait = state
+        .next_attempt
+        .unwrap()
+        .duration_since(cache.now())
+        .unwrap();
+    assert!((millis(14_500)..millis(15_500)).contains(&wait), "{wait:?}");
+    sleep(secs(3)).await;
+    source.upsert(cluster("a", "a", "a", "right"));
+    let begun = Instant::now();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    assert_eq!(begun.elapsed(), secs(0), "at once on new access");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_401_for_everybody_for_a_minute_tears_nothing_down_and_costs_12_requests_a_cluster() {
+    let names = names(20);
+    let (world, _source, cache) = fleet(&names, |builder| builder).await;
+    sleep(secs(120)).await;
+    for name in &names {
+        world.accept_tokens(name, ["right"]);
+    }
+    until(&cache, &names[0], |state| state.health == Verdict::Suspect).await;
+    let before: Vec<_> = names.iter().map(|name| world.requests(name)).collect();
+    sleep(secs(60)).await;
+    for (name, before) in names.iter().zip(before) {
+        let requests = world.requests(name) - before + 1;
+        assert!(requests <= 12, "{name}: {requests}");
+        cache.get::<Net>(&key(name)).unwrap();
+        assert!(cache.state(&key(name)).unwrap().held_by_brake);
+    }
+    for name in &names {
+        world.accept_tokens(name, []);
+    }
+    for name in &names {
+        until(&cache, name, |state| {
+            state.health == Verdict::Healthy && !state.held_by_brake
+        })
+        .await;
+    }
+    assert_eq!(world.count("c"), 20, "each up, and nothing else");
+}
+
+// === The fleet brake ===
+
+/// A fleet of 100, up for long enough to count.
+async fn hundred() -> (Vec<String>, World, MemorySource, ClusterCache) {
+    let names = names(100);
+    let (world, source, cache) = fleet(&names, |builder| builder).await;
+    sleep(secs(120)).await;
+    world.journal();
+    (names, world, source, cache)
+}
+
+fn downs(world: &World) -> usize {
+    world
+        .noted()
+        .iter()
+        .filter(|line| line.ends_with("down Down"))
+        .count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn sixty_percent_within_a_second_tears_nothing_down_and_reads_are_served_with_one_alarm() {
+    let (names, world, _source, cache) = hundred().await;
+    let log = Log::default();
+    let _guard = log.set();
+    for name in &names[..60] {
+        world.set(name, Answers::Never);
+        sleep(millis(16)).await;
+    }
+    sleep(secs(300)).await;
+    assert_eq!(downs(&world), 0);
+    assert_eq!(cache.counters().brakes(), 1);
+    let alarms = log
+        .lines()
+        .iter()
+        .filter(|line| line.starts_with("ERROR"))
+        .count();
+    assert_eq!(alarms, 1, "{:?}", log.lines());
+    for name in &names[..60] {
+        cache.get::<Net>(&key(name)).unwrap();
+        let state = cache.state(&key(name)).unwrap();
+        assert_eq!((state.health, state.held_by_brake), (Verdict::Down, true));
+    }
+    assert!(!cache.state(&key(&names[99])).unwrap().held_by_brake);
+    names[..60]
+        .iter()
+        .for_each(|name| world.set(name, Answers::Well));
+    for name in &names[..60] {
+        until(&cache, name, |state| {
+            state.health == Verdict::Healthy && !state.held_by_brake
+        })
+        .await;
+    }
+    sleep(secs(60)).await;
+    assert_eq!(downs(&world), 0);
+    // Let go of: a single one falls as ever.
+    world.set(&names[0], Answers::Never);
+    until(&cache, &names[0], |state| state.phase == Phase::Down).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn spread_over_ten_seconds_nothing_more_is_torn_down_once_55_percent_are_suspect() {
+    let (names, world, _source, cache) = hundred().await;
+    for name in &names[..60] {
+        world.set(name, Answers::Never);
+        sleep(millis(166)).await;
+    }
+    while cache.counters().brakes() == 0 {
+        sleep(millis(50)).await;
+    }
+    let before = downs(&world);
+    sleep(secs(300)).await;
+    assert_eq!(downs(&world), before);
+    assert!(before < 55, "{before}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_brake_lets_go_after_ten_minutes_and_engages_only_after_the_share_was_low() {
+    let (names, world, _source, cache) = hundred().await;
+    names[..60]
+        .iter()
+        .for_each(|name| world.set(name, Answers::Never));
+    while cache.counters().brakes() == 0 {
+        sleep(millis(50)).await;
+    }
+    let begun = Instant::now();
+    world.until_noted("c000 net down Down").await;
+    assert_eq!(
+        begun.elapsed().as_secs(),
+        599 + u64::from(begun.elapsed() >= secs(600)),
+        "{:?}",
+        begun.elapsed()
+    );
+    settle().await;
+    assert_eq!(downs(&world), 60);
+    sleep(secs(60)).await;
+    assert_eq!(cache.counters().brakes(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_brake_is_released_by_call() {
+    let (names, world, _source, cache) = hundred().await;
+    names[..60]
+        .iter()
+        .for_each(|name| world.set(name, Answers::Never));
+    sleep(secs(60)).await;
+    assert_eq!(downs(&world), 0);
+    cache.release_brake();
+    settle().await;
+    assert_eq!(downs(&world), 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_held_everything_but_teardown_by_verdict_goes_on() {
+    let (names, world, source, cache) = hundred().await;
+    let mut unhealthy = cache
+        .subscribe()
+        .only(Changes::default())
+        .unhealthy_for(secs(50));
+    told(&mut unhealthy);
+    names[..60]
+        .iter()
+        .for_each(|name| world.set(name, Answers::Never));
+    sleep(secs(70)).await;
+    assert_eq!(downs(&world), 0);
+    let spoken = told(&mut unhealthy);
+    assert_eq!(
+        spoken
+            .iter()
+            .filter(|event| event.changes().contains(Changes::UNHEALTHY))
+            .count(),
+        60
+    );
+    // A removal, a new endpoint, another identity, a reconnect, a resource that fails.
+    source.remove(&key("c000"));
+    source.upsert(cluster("c001", "c001", "new", "t"));
+    source.upsert(cluster("c002", "other", "new", "t"));
+    world.set("c003", Answers::Well);
+    cache.reconnect(&key("c003"));
+    cache.get::<Net>(&key("c004")).unwrap().cx.failed(Scripted);
+    sleep(secs(10)).await;
+    for (name, how) in [
+        ("c000", "Removed"),
+        ("c001", "Replaced"),
+        ("c002", "Replaced"),
+        ("c003", "Replaced"),
+        ("c004", "Down"),
+    ] {
+        assert_eq!(
+            world.count(&format!("{name} net down {how}")),
+            1,
+            "{name} {how}"
+        );
+    }
+    let begun = Instant::now();
+    cache.shutdown().await.unwrap();
+    assert_eq!(begun.elapsed(), secs(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_fleet_and_a_fleet_that_was_not_up_a_minute_ago_have_no_brake() {
+    for (count, up) in [(9, 120), (100, 20)] {
+        let names = names(count);
+        let (world, _source, cache) = fleet(&names, |builder| builder).await;
+        sleep(secs(up)).await;
+        for name in &names {
+            world.set(name, Answers::Never);
+        }
+        sleep(secs(15)).await;
+        assert_eq!(downs(&world), count);
+        assert_eq!(cache.counters().brakes(), 0);
+    }
+}
+
+// === The process itself ===
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_did_not_run_for_a_minute_declares_nobody_down_because_of_it() {
+    let names = names(5);
+    for offset in 0..12 {
+        let (world, _source, cache) = fleet(&names, |builder| builder).await;
+        sleep(millis(700) * offset).await;
+        let mut events = cache.subscribe().only(Changes::DISCONNECTED);
+        told(&mut events);
+        advance(secs(60)).await;
+        sleep(secs(60)).await;
+        assert!(cache.counters().stalls() >= 1);
+        assert_eq!(told(&mut events).len(), 0);
+        assert_eq!(
+            world.noted().len(),
+            names.len(),
+            "each up, and nothing else"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspect_connection_is_not_down_by_the_time_in_which_the_process_did_not_run() {
+    let (world, _source, cache) = one().await;
+    world.set("a", Answers::Never);
+    until(&cache, "a", |state| state.consecutive_failures == 1).await;
+    advance(secs(60)).await;
+    sleep(secs(2)).await;
+    cache
+        .get::<Net>(&key("a"))
+        .expect("not judged by that time");
+    world.set("a", Answers::Well);
+    until(&cache, "a", |state| state.health == Verdict::Healthy).await;
+    // A real black hole is still found.
+    world.set("a", Answers::Never);
+    let begun = Instant::now();
+    world.until_noted("a net down Down").await;
+    assert!(begun.elapsed() <= secs(15));
+}
+
+// === Outages, as subscribers hear of them ===
+
+#[tokio::test(start_paused = true)]
+async fn unhealthy_for_fires_that_long_after_the_last_success_once_an_outage() {
+    let (world, _source, cache) = one().await;
+    let mut events = cache
+        .subscribe()
+        .only(Changes::default())
+        .unhealthy_for(secs(50));
+    assert!(
+        events
+            .next()
+            .await
+            .unwrap()
+            .changes()
+            .contains(Changes::KNOWN)
+    );
+    for up in [7, 61, 3] {
+        sleep(secs(up)).await;
+        world.set("a", Answers::Never);
+        let last = cache.state(&key("a")).unwrap().last_success.unwrap();
+        let event = events.next().await.unwrap();
+        assert!(event.changes().contains(Changes::UNHEALTHY));
+        let after = cache.now().duration_since(last).unwrap();
+        assert!(after >= secs(50) && after < millis(50_010), "{after:?}");
+        sleep(secs(1_800)).await;
+        assert!(told(&mut events).is_empty(), "once an outage");
+        world.set("a", Answers::Well);
+        cache.wait_for(&key("a"), LONG).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unhealthy_for_a_cluster_never_connected_fires_that_long_after_its_first_failed_attempt() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    world.set("a", Answers::Never);
+    source.upsert(plain("a"));
+    let cache = builder(&world, &source).start().unwrap();
+    let mut events = cache
+        .subscribe()
+        .only(Changes::default())
+        .unhealthy_for(secs(50));
+    let begun = Instant::now();
+    assert!(
+        events
+            .next()
+            .await
+            .unwrap()
+            .changes()
+            .contains(Changes::KNOWN)
+    );
+    events.next().await.unwrap();
+    let fired = begun.elapsed();
+    assert!(
+        (secs(60)..secs(60) + millis(10)).contains(&fired),
+        "10 s for the attempt: {fired:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_with_healthy_clusters_fires_nothing() {
+    let names = names(20);
+    let (_world, _source, cache) = fleet(&names, |builder| builder).await;
+    let mut events = cache
+        .subscribe()
+        .only(Changes::default())
+        .unhealthy_for(secs(50));
+    sleep(secs(600)).await;
+    let fired = told(&mut events)
+        .iter()
+        .filter(|event| event.changes().contains(Changes::UNHEALTHY))
+        .count();
+    assert_eq!(fired, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_asked_about_in_an_outage_counts_from_its_last_success_too() {
+    let (world, _source, cache) = one().await;
+    world.set("a", Answers::Never);
+    let begun = Instant::now();
+    sleep(secs(30)).await;
+    let mut events = cache
+        .subscribe()
+        .only(Changes::default())
+        .unhealthy_for(secs(50))
+        .unhealthy_for(secs(20));
+    let first = events.next().await.unwrap();
+    assert!(first.changes().contains(Changes::KNOWN));
+    settle().await;
+    let already = told(&mut events);
+    assert!(
+        first.changes().contains(Changes::UNHEALTHY) || already.len() == 1,
+        "20 s have passed already"
+    );
+    events.next().await.unwrap();
+    assert!(
+        begun.elapsed() >= secs(49) && begun.elapsed() <= secs(51),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_ten_minutes_logs_five_info_lines_at_most() {
+    for answers in [
+        Answers::Never,
+        Answers::Refuses,
+        Answers::Status(503),
+        Answers::Status(401),
+    ] {
+        let (world, _source, cache) = one().await;
+        sleep(secs(120)).await;
+        let log = Log::default();
+        let _guard = log.set();
+        world.set("a", answers);
+        sleep(secs(600)).await;
+        world.set("a", Answers::Well);
+        cache.wait_for(&key("a"), LONG).await.unwrap();
+        let lines = log.lines();
+        assert!(lines.len() <= 5, "{answers:?} {lines:?}");
+        assert!(
+            lines.iter().any(|line| line.contains("down")),
+            "{answers:?} {lines:?}"
+        );
+        assert!(
+            lines.iter().any(|line| line.contains("connected")),
+            "{lines:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_cluster_costs_no_task() {
+    let alive = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    let (_world, source, cache) = one().await;
+    sleep_until(Instant::now() + secs(2)).await;
+    let before = alive();
+    for name in names(200) {
+        source.upsert(plain(&name));
+        cache.wait_for(&key(&name), LONG).await.unwrap();
+    }
+    settle().await;
+    assert_eq!(alive(), before);
+}

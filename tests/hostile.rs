@@ -1,0 +1,235 @@
+//! What a user may give or do, however odd, and what it must not do to anybody else.
+
+mod sim;
+
+use std::{
+    sync::{Arc, Mutex, mpsc},
+    task::{Context, Wake, Waker},
+    time::Duration,
+};
+
+use clustercache::{
+    Changes, ClusterCache, ClusterKey, ClusterSource, EngineStatus, InitContext, InitError,
+    MemorySource, SourceError, SourceEvent, WaitError,
+};
+use futures_util::{FutureExt, StreamExt, stream::BoxStream};
+use sim::*;
+use tokio::time::sleep;
+
+#[tokio::test(start_paused = true)]
+async fn a_time_that_is_never_overflows_nothing() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    world.with_permits();
+    // Its init waits for a permit, so that its timeout is extended.
+    let custom = Custom::<0>::new()
+        .init_timeout(Duration::MAX)
+        .teardown_timeout(Duration::MAX)
+        .init(|cx| async move {
+            drop(cx.dial().await);
+            sleep(secs(1)).await;
+            Ok(())
+        });
+    let cache = builder(&world, &source)
+        .resource(custom)
+        .configure(|options| {
+            options.dial.per_second = 1;
+            options.source.linger = Duration::MAX;
+            options.source.higher_first = Duration::MAX;
+            options.end.replace_wait = Duration::MAX;
+            options.retry.forget_after = Duration::MAX;
+            options.health.authenticate_every = Duration::MAX;
+            options.health.stall_after = Duration::MAX;
+            options.brake.up_since = Duration::MAX;
+            options.brake.release_after = Duration::MAX;
+        })
+        .start()
+        .unwrap();
+    let mut events = cache.subscribe().unhealthy_for(Duration::MAX);
+    cache.wait_for(&key("a"), Duration::MAX).await.unwrap();
+    assert!(cache.wait_for_start(Duration::MAX).await.unwrap());
+    world.set("a", Answers::Never);
+    sleep(secs(60)).await;
+    assert_eq!(cache.status(), EngineStatus::Running);
+    while let Some(Some(event)) = events.next().now_or_never() {
+        assert!(!event.changes().contains(Changes::UNHEALTHY));
+    }
+    cache.shutdown().await.unwrap();
+    assert!(matches!(
+        cache.wait_for(&key("a"), Duration::MAX).await,
+        Err(WaitError::NotRunning(_))
+    ));
+}
+
+#[tokio::test]
+async fn a_shutdown_without_a_limit_is_a_mistake() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    let mistakes = builder(&world, &source)
+        .configure(|options| options.end.shutdown = Duration::MAX)
+        .start()
+        .unwrap_err();
+    assert!(mistakes.to_string().contains("end.shutdown"), "{mistakes}");
+}
+
+/// Always has something to say, and says when its stream is dropped.
+struct Flood {
+    dropped: Mutex<Option<mpsc::Sender<()>>>,
+    rereads: mpsc::Sender<ClusterKey>,
+}
+
+impl ClusterSource for Flood {
+    fn name(&self) -> &str {
+        "flood"
+    }
+
+    fn events(&self) -> BoxStream<'static, Result<SourceEvent, SourceError>> {
+        let dropped = self.dropped.lock().unwrap().take();
+        let mut tokens = 0_u64;
+        let flood = futures_util::stream::repeat_with(move || {
+            let _ = &dropped;
+            tokens += 1;
+            let token = format!("t{tokens}");
+            Ok(SourceEvent::Upsert(cluster("a", "a", "a", &token)))
+        });
+        flood.boxed()
+    }
+
+    fn reread(&self, key: &ClusterKey) {
+        let _ = self.rereads.send(key.clone());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_source_that_floods_is_asked_to_read_again_and_ends_with_the_cache() {
+    let world = World::default();
+    world.accept_tokens("a", ["none"]);
+    let (dropped, is_dropped) = mpsc::channel();
+    let (rereads, asked) = mpsc::channel();
+    let flood = Flood {
+        dropped: Mutex::new(Some(dropped)),
+        rereads,
+    };
+    let cache = ClusterCache::builder()
+        .source(flood)
+        .resource(Net(world))
+        .health_from::<Net>()
+        .start()
+        .unwrap();
+    let asked = tokio::task::spawn_blocking(move || asked.recv_timeout(secs(20)));
+    assert_eq!(asked.await.unwrap(), Ok(key("a")));
+    cache.shutdown().await.unwrap();
+    let ended = tokio::task::spawn_blocking(move || is_dropped.recv_timeout(secs(20)));
+    let gone = Err(mpsc::RecvTimeoutError::Disconnected);
+    assert_eq!(ended.await.unwrap(), gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_before_the_engines_first_turn_ends_it() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let cache = builder(&world, &source).start().unwrap();
+    cache.shutdown().await.unwrap();
+    settle().await;
+    assert_eq!(cache.status(), EngineStatus::Ended);
+    assert!(world.noted().is_empty(), "{:?}", world.noted());
+}
+
+/// Panics when it is woken, and when it is dropped.
+struct Rude;
+
+impl Wake for Rude {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker of the test's");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_panics_is_its_owners_loss_alone() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    let cache = builder(&world, &source).start().unwrap();
+    let rude = Waker::from(Arc::new(Rude));
+    let mut cx = Context::from_waker(&rude);
+    let a = key("a");
+    let mut barrier = Box::pin(cache.wait_for_start(LONG));
+    let mut waits = Box::pin(cache.wait_for(&a, LONG));
+    assert!(barrier.poll_unpin(&mut cx).is_pending());
+    assert!(waits.poll_unpin(&mut cx).is_pending());
+    source.upsert(plain("a"));
+    assert!(cache.wait_for_start(LONG).await.unwrap());
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    let net = cache.get::<Net>(&key("a")).unwrap();
+    let mut retired = Box::pin(net.retired());
+    assert!(retired.poll_unpin(&mut cx).is_pending());
+    source.upsert(cluster("a", "another", "a", "t"));
+    net.retired().await.unwrap();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    let mut ended = Box::pin(cache.shutdown());
+    assert!(ended.poll_unpin(&mut cx).is_pending());
+    assert!(cache.shutdown().await.unwrap().is_clean());
+    assert_eq!(cache.status(), EngineStatus::Ended);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_built_on_a_wanted_value_whose_teardown_is_due() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let failing = Arc::new(Mutex::new(None::<InitContext>));
+    let wanted = {
+        let failing = Arc::clone(&failing);
+        Custom::<0>::new()
+            .init(move |cx| {
+                let first = failing.lock().unwrap().replace(cx).is_none();
+                async move {
+                    if first {
+                        Ok(())
+                    } else {
+                        std::future::pending().await
+                    }
+                }
+            })
+            // The teardown waits behind one that takes long, and so has not begun.
+            .teardown(|_, _| sleep(secs(1)))
+    };
+    let note = world.clone();
+    let wants = Custom::<1>::new()
+        .requires(|requires| requires.wants::<Custom<0>>())
+        .init(move |cx| {
+            let wanted = cx.try_get::<Custom<0>>();
+            let current = wanted.as_ref().map(clustercache::Resource::is_current);
+            note.note(format!("built on {current:?}"));
+            async move {
+                if cx.attempt() == 1 {
+                    return Err(InitError::retry("once"));
+                }
+                Ok(())
+            }
+        });
+    let cache = builder(&world, &source)
+        .optional(wanted)
+        .optional(wants)
+        .configure(|options| {
+            options.retry.first = secs(60);
+            options.seed = Some(1);
+        })
+        .start()
+        .unwrap();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    world.until_noted("built on Some(true)").await;
+    // In one turn of the engine: the one goes bad, and the other is tried again.
+    failing
+        .lock()
+        .unwrap()
+        .as_ref()
+        .unwrap()
+        .failed("the test says so");
+    cache.retry_now(&key("a"));
+    settle().await;
+    sleep(millis(1)).await;
+    assert_eq!(world.count("built on"), 2, "{:?}", world.noted());
+    assert_eq!(
+        world.count("built on Some(false)"),
+        0,
+        "{:?}",
+        world.noted()
+    );
+}
