@@ -6,7 +6,7 @@ use std::{alloc::System, process::Command, time::Duration};
 use anyhow::{Context, ensure};
 use bare::Bare;
 use clustercache::ClusterCache;
-use clustercache_client::KubeClient;
+use clustercache_client::{ClientExt, KubeClient};
 use figure::{Figures, Unit::Bytes, Unit::Of, count};
 use served::Served;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
@@ -68,6 +68,10 @@ async fn print(served: &Served, ours: bool) -> anyhow::Result<()> {
             .start()?;
         let started = cache.wait_for_start(Duration::from_secs(60)).await?;
         ensure!(started, "not connected in time");
+        // As the bare side does: a client that nobody asked for is not made.
+        for key in cache.keys() {
+            cache.client(&key)?.apiserver_version().await?;
+        }
         tokio::time::sleep(IDLE).await;
         before.print_since()?;
         drop(cache);

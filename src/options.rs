@@ -318,7 +318,6 @@ impl Options {
             events.pending > 0,
             "events.pending is zero; give at least 1",
         );
-        let _ = source.gate;
         mistakes
     }
 }
