@@ -99,8 +99,9 @@ mod sync;
 mod vitals;
 
 pub use access::{
-    AccessBuilder, AccessChange, AccessError, CaBundle, ClientCertificate, ClusterAccess,
-    Credential, Endpoint, Fingerprint,
+    AccessBuilder, AccessChange, AccessError, AddressPolicy, CaBundle, ClientCertificate,
+    ClusterAccess, Credential, Endpoint, Fingerprint, Forbidden, ForbiddenAddress, Impersonation,
+    Proxy, ProxyUser,
 };
 pub use builder::{Builder, Mistake, StartError};
 pub use cache::{Borrowed, Cluster, ClusterCache, ClusterSnapshot};
@@ -112,6 +113,8 @@ pub use engine::{Abandoned, Engine, HookKind, ShutdownReport};
 pub use error::{GetError, WaitError};
 pub use events::{Changes, Event, Subscription};
 pub use hook::WouldDeadlock;
+/// A network of addresses, for an [`AddressPolicy`].
+pub use ipnet::IpNet;
 pub use key::ClusterKey;
 pub use plan::PlanError;
 pub use registry::EngineStatus;
