@@ -2,7 +2,7 @@
 //!
 //! [`fleet`] starts fake API servers with real TLS on loopback, which list, watch and break on command.
 //! [`real`] starts real kube-apiservers over one real etcd. [`cache`] is a `ClusterCache` whose clusters a unit test holds in its hand.
-//! [`guard`] fails tests in which a provider panicked.
+//! [`guard`] fails tests in which a provider panicked. [`hostile`] is a server that misbehaves on command.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
@@ -33,5 +33,6 @@
 pub mod cache;
 pub mod fleet;
 pub mod guard;
+pub mod hostile;
 pub mod pki;
 pub mod real;

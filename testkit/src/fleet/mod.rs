@@ -29,7 +29,7 @@ mod selector;
 mod serve;
 mod status;
 mod store;
-mod tls;
+pub(crate) mod tls;
 mod watching;
 mod wire;
 mod writes;

@@ -25,14 +25,14 @@ static RING: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(ring::def
 
 /// A CA, and what the server presents under it.
 #[derive(Clone)]
-pub(super) struct Identity {
-    pub(super) ca: ClusterCa,
-    pub(super) config: Arc<ServerConfig>,
+pub(crate) struct Identity {
+    pub(crate) ca: ClusterCa,
+    pub(crate) config: Arc<ServerConfig>,
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
 impl Identity {
-    pub(super) fn new(ca: ClusterCa, http2: bool) -> Result<Self, FleetError> {
+    pub(crate) fn new(ca: ClusterCa, http2: bool) -> Result<Self, FleetError> {
         Self::serving(ca, Validity::years(), http2)
     }
 
