@@ -13,12 +13,14 @@ mod lease;
 mod line;
 mod link;
 mod probe;
+mod proxy;
 mod silent;
 mod target;
 mod tasks;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod verify;
 
 use std::{
     future::Future,
@@ -37,6 +39,7 @@ use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
+pub(crate) use self::dial::within;
 pub use self::error::{TlsReason, TransportError, Wait};
 use self::{
     body::ResponseBody,
@@ -89,7 +92,7 @@ impl Transport {
     ) -> Result<Self, AccessProblem> {
         let tls = Tls::new(&access)?;
         let shared = Arc::new(Shared {
-            target: Target::new(access.endpoint())?,
+            target: Target::new(&access)?,
             hooks,
             deadlines,
             user_agent,

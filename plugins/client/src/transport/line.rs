@@ -259,7 +259,7 @@ impl Dialling {
             return Err(TransportError::Retired);
         }
         let deadlines = &shared.deadlines;
-        let (stream, permit) = dial(&shared.target, &self.line.tls, permit, deadlines).await?;
+        let (stream, permit) = dial(&shared, &self.line.tls, permit).await?;
         let weak = Arc::downgrade(&self.line);
         let ended = move || {
             if let Some(line) = weak.upgrade() {

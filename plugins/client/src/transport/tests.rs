@@ -8,5 +8,8 @@ mod close;
 mod credentials;
 mod dialling;
 mod http1;
+mod peer;
 mod raw;
 mod rig;
+mod tls;
+mod ways;
