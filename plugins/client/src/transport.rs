@@ -9,6 +9,7 @@ mod classify;
 mod dial;
 mod error;
 mod hooks;
+mod impersonate;
 mod lease;
 mod line;
 mod link;
@@ -44,6 +45,7 @@ pub use self::error::{TlsReason, TransportError, Wait};
 use self::{
     body::ResponseBody,
     class::Class,
+    impersonate::Acting,
     line::{Line, NoLease},
     target::Target,
     tls::{AccessProblem, Tls},
@@ -64,6 +66,7 @@ struct Inner {
 struct Identity {
     access: ClusterAccess,
     authorization: Option<HeaderValue>,
+    acting: Acting,
     line: Arc<Line>,
 }
 
@@ -200,6 +203,7 @@ impl Identity {
             value
         });
         Self {
+            acting: Acting::of(access.credential().impersonation()),
             access,
             authorization,
             line,

@@ -86,6 +86,7 @@ impl Transport {
 impl Identity {
     /// Puts our credential on a request. Whoever built it does not choose another.
     pub(super) fn sign(&self, request: &mut Request<Body>) {
+        self.acting.sign(request);
         if let Some(authorization) = &self.authorization {
             let authorization = authorization.clone();
             request
