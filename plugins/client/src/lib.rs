@@ -26,6 +26,7 @@
 //! - How a cluster is reached is a [`Dialer`]: by [names and TCP](TcpDialer), under the access's address policy, unless you give one of your
 //!   own. A proxy that the access names is gone through: `http`, `https` (judged by the cluster's CA) or `socks5`. The address policy judges the
 //!   proxy's address, and the endpoint if that is an address itself; a name is resolved by the proxy, whose matter it is then.
+//! - `exec`, `attach` and `portforward` of a [`kube::Api`] work, with kube's feature `ws`: each on a connection of its own, cut as a watch is.
 //! - No retries, no redirects. A [`TransportError`] says at which stage a call failed.
 
 mod check;

@@ -21,6 +21,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod upgrade;
 mod verify;
 
 use std::{

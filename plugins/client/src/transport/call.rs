@@ -30,7 +30,7 @@ impl Transport {
     ) -> Result<Response<ResponseBody>, TransportError> {
         let shared = &self.0.shared;
         if request.headers().contains_key(header::UPGRADE) {
-            return Err(TransportError::Upgrade);
+            return Box::pin(self.upgrade(request)).await;
         }
         // Counted before it looks: a close that does not see it is seen by it.
         let call = (class != Class::Stream).then(|| shared.calls.token());

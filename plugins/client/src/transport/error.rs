@@ -107,9 +107,6 @@ pub enum TransportError {
         /// The status.
         status: StatusCode,
     },
-    /// The request asks for another protocol, which this transport does not speak.
-    #[error("the request asks for an upgrade, which this client does not do")]
-    Upgrade,
     /// The connection, or the request's stream on it, was reset or closed.
     #[error("the connection was reset or closed")]
     Reset {
@@ -240,7 +237,7 @@ impl TransportError {
                 }
             }
             Self::Tls { .. } => FailureKind::Tls,
-            Self::Handshake { .. } | Self::Protocol { .. } | Self::Upgrade => FailureKind::Protocol,
+            Self::Handshake { .. } | Self::Protocol { .. } => FailureKind::Protocol,
             Self::Deadline { .. } => FailureKind::TimedOut,
             Self::Busy { .. } | Self::Evicted | Self::Retired => FailureKind::Busy,
             Self::Redirect { status } => FailureKind::Status(status.as_u16()),

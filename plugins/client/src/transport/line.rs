@@ -30,7 +30,7 @@ pub(crate) struct Line {
     pub(crate) tls: Tls,
     /// Watches on these connections end. So they do when the transport closes, whose child this is.
     pub(crate) drained: CancellationToken,
-    tasks: Tasks,
+    pub(crate) tasks: Tasks,
     pool: Mutex<Pool>,
 }
 
@@ -119,9 +119,11 @@ impl Line {
         let grace = self.shared.deadlines.close;
         let drain = async move {
             tokio::select! {
-                () = tasks.gone() => return,
-                () = sleep(watches) => drained.cancel(),
+                () = tasks.gone() => (),
+                () = sleep(watches) => (),
             }
+            // Also where there was none: an upgrade may just be on its way here.
+            drained.cancel();
             tokio::select! {
                 () = tasks.gone() => (),
                 () = sleep(grace) => tasks.killed.cancel(),

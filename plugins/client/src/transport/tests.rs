@@ -12,4 +12,5 @@ mod peer;
 mod raw;
 mod rig;
 mod tls;
+mod upgrade;
 mod ways;
