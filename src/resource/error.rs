@@ -142,6 +142,8 @@ pub enum FailureKind {
     Reset,
     /// The name did not resolve.
     Dns,
+    /// The address policy forbids the address.
+    Forbidden,
     /// TLS failed: a certificate, a name, a version.
     Tls,
     /// What came back is not what the protocol says.

@@ -24,9 +24,9 @@ pub struct Deadlines {
     pub probe: Duration,
     /// A dial: resolving the endpoint's name. Default 3 s.
     pub resolve: Duration,
-    /// A dial: TCP, all addresses together. Default 5 s.
+    /// A dial: TCP, all addresses together; and what a proxy takes to let us through. Default 5 s.
     pub connect: Duration,
-    /// A dial: TLS until the server's first byte, from that to its end, and the beginning of HTTP; each. Default 5 s.
+    /// A dial: TLS until the server's first byte, from that to its end, and the beginning of HTTP; and TLS to a proxy; each. Default 5 s.
     pub tls: Duration,
     /// What calls in flight get when the connection is torn down; half of it when the cache shuts down. Default 5 s.
     pub close: Duration,

@@ -23,11 +23,16 @@
 //! - Every call has a [deadline](Deadlines), waiting and body included. A watch has one until its head.
 //! - A new token is used by the next request, on the same connection. A new client certificate has a new connection; watches end on the
 //!   old one.
+//! - How a cluster is reached is a [`Dialer`]: by [names and TCP](TcpDialer), under the access's address policy, unless you give one of your
+//!   own. A proxy that the access names is gone through: `http`, `https` (judged by the cluster's CA) or `socks5`. The address policy judges the
+//!   proxy's address, and the endpoint if that is an address itself; a name is resolved by the proxy, whose matter it is then.
+//! - `exec`, `attach` and `portforward` of a [`kube::Api`] work, with kube's feature `ws`: each on a connection of its own, cut as a watch is.
 //! - No retries, no redirects. A [`TransportError`] says at which stage a call failed.
 
 mod check;
 mod client;
 mod deadlines;
+mod dialer;
 mod ext;
 mod provider;
 mod status;
@@ -35,6 +40,7 @@ mod transport;
 
 pub use client::ClusterClient;
 pub use deadlines::Deadlines;
+pub use dialer::{ByteStream, Destination, Dialer, TcpDialer};
 pub use ext::{ClientExt, ClusterClientExt};
 pub use provider::KubeClient;
 pub use transport::{TlsReason, TransportError, Wait};

@@ -1,6 +1,6 @@
 //! The provider of clients, which is the health check as well: both speak over the same connection, so one verdict holds for both.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use clustercache::{
@@ -11,7 +11,7 @@ use http::HeaderValue;
 use tokio::time::Instant;
 
 use crate::{
-    ClusterClient, Deadlines, TransportError,
+    ClusterClient, Deadlines, Dialer, TcpDialer, TransportError,
     check::{Ask, Reply, check, failed},
     transport::{Fresh, Hooks, Transport},
 };
@@ -26,19 +26,21 @@ use crate::{
 /// let provider = KubeClient::new().user_agent("fleet-controller/1.0");
 /// # let _ = provider;
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use]
 pub struct KubeClient {
     user_agent: String,
     deadlines: Arc<Deadlines>,
+    dialer: Arc<dyn Dialer>,
 }
 
 impl KubeClient {
-    /// With the default [`Deadlines`], and this crate's name as user agent.
+    /// With the default [`Deadlines`], this crate's name as user agent, and a [`TcpDialer`].
     pub fn new() -> Self {
         Self {
             user_agent: concat!("clustercache/", env!("CARGO_PKG_VERSION")).into(),
             deadlines: Arc::default(),
+            dialer: Arc::new(TcpDialer::new()),
         }
     }
 
@@ -52,6 +54,21 @@ impl KubeClient {
     pub fn deadlines(mut self, deadlines: Deadlines) -> Self {
         self.deadlines = Arc::new(deadlines);
         self
+    }
+
+    /// Another way to the API servers than names and TCP: a tunnel, a simulated network.
+    pub fn dialer(mut self, dialer: impl Dialer) -> Self {
+        self.dialer = Arc::new(dialer);
+        self
+    }
+}
+
+impl fmt::Debug for KubeClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KubeClient")
+            .field("user_agent", &self.user_agent)
+            .field("deadlines", &self.deadlines)
+            .finish_non_exhaustive()
     }
 }
 
@@ -89,7 +106,8 @@ impl ClusterResource for KubeClient {
             probe,
             ..
         } = *self.deadlines;
-        resolve + connect + tls * 3 + probe
+        // The second `connect` and the fourth `tls` are a proxy's.
+        resolve + connect * 2 + tls * 4 + probe
     }
 
     fn teardown_timeout(&self) -> Duration {
@@ -102,7 +120,7 @@ impl ClusterResource for KubeClient {
                 "the user agent cannot stand in a header; give another one to KubeClient",
             )
         })?;
-        let hooks = Hooks::of(cx);
+        let hooks = Hooks::of(cx, &self.dialer);
         let transport =
             Transport::new(cx.access()?, hooks, Arc::clone(&self.deadlines), user_agent)
                 .map_err(InitError::needs_access)?;

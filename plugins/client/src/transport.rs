@@ -9,16 +9,20 @@ mod classify;
 mod dial;
 mod error;
 mod hooks;
+mod impersonate;
 mod lease;
 mod line;
 mod link;
 mod probe;
+mod proxy;
 mod silent;
 mod target;
 mod tasks;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod upgrade;
+mod verify;
 
 use std::{
     future::Future,
@@ -37,10 +41,12 @@ use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
+pub(crate) use self::dial::within;
 pub use self::error::{TlsReason, TransportError, Wait};
 use self::{
     body::ResponseBody,
     class::Class,
+    impersonate::Acting,
     line::{Line, NoLease},
     target::Target,
     tls::{AccessProblem, Tls},
@@ -61,6 +67,7 @@ struct Inner {
 struct Identity {
     access: ClusterAccess,
     authorization: Option<HeaderValue>,
+    acting: Acting,
     line: Arc<Line>,
 }
 
@@ -89,7 +96,7 @@ impl Transport {
     ) -> Result<Self, AccessProblem> {
         let tls = Tls::new(&access)?;
         let shared = Arc::new(Shared {
-            target: Target::new(access.endpoint())?,
+            target: Target::new(&access)?,
             hooks,
             deadlines,
             user_agent,
@@ -197,6 +204,7 @@ impl Identity {
             value
         });
         Self {
+            acting: Acting::of(access.credential().impersonation()),
             access,
             authorization,
             line,

@@ -30,7 +30,7 @@ impl Transport {
     ) -> Result<Response<ResponseBody>, TransportError> {
         let shared = &self.0.shared;
         if request.headers().contains_key(header::UPGRADE) {
-            return Err(TransportError::Upgrade);
+            return Box::pin(self.upgrade(request)).await;
         }
         // Counted before it looks: a close that does not see it is seen by it.
         let call = (class != Class::Stream).then(|| shared.calls.token());
@@ -86,6 +86,7 @@ impl Transport {
 impl Identity {
     /// Puts our credential on a request. Whoever built it does not choose another.
     pub(super) fn sign(&self, request: &mut Request<Body>) {
+        self.acting.sign(request);
         if let Some(authorization) = &self.authorization {
             let authorization = authorization.clone();
             request

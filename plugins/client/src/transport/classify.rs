@@ -2,7 +2,10 @@
 
 use std::{error::Error, io, sync::Arc};
 
-use super::error::{TlsReason, TransportError};
+use super::{
+    error::{TlsReason, TransportError},
+    verify::SelfSigned,
+};
 
 impl TransportError {
     pub(crate) fn from_tls(error: io::Error) -> Self {
@@ -73,16 +76,9 @@ fn tls_inside(error: &io::Error) -> Option<TransportError> {
 
 impl TlsReason {
     fn of(error: &rustls::Error) -> Self {
-        use rustls::{AlertDescription as Alert, CertificateError as Bad, Error};
+        use rustls::{AlertDescription as Alert, Error, InvalidMessage, PeerIncompatible};
         match error {
-            Error::InvalidCertificate(bad) => match bad {
-                Bad::Expired | Bad::ExpiredContext { .. } => Self::Expired,
-                Bad::NotValidYet | Bad::NotValidYetContext { .. } => Self::NotYetValid,
-                Bad::NotValidForName | Bad::NotValidForNameContext { .. } => Self::WrongName,
-                Bad::UnknownIssuer => Self::UnknownIssuer,
-                Bad::InvalidPurpose | Bad::InvalidPurposeContext { .. } => Self::NotForServers,
-                _ => Self::Certificate,
-            },
+            Error::InvalidCertificate(bad) => Self::of_certificate(bad),
             Error::AlertReceived(
                 Alert::BadCertificate
                 | Alert::UnsupportedCertificate
@@ -93,11 +89,33 @@ impl TlsReason {
                 | Alert::AccessDenied
                 | Alert::CertificateRequired,
             ) => Self::ClientCertificateRefused,
-            Error::PeerIncompatible(_)
-            | Error::AlertReceived(Alert::ProtocolVersion | Alert::HandshakeFailure) => {
+            Error::AlertReceived(Alert::ProtocolVersion)
+            | Error::PeerIncompatible(
+                PeerIncompatible::ServerDoesNotSupportTls12Or13
+                | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
+            ) => Self::Version,
+            Error::PeerIncompatible(_) | Error::AlertReceived(Alert::HandshakeFailure) => {
                 Self::Incompatible
             }
+            Error::InvalidMessage(
+                InvalidMessage::HandshakePayloadTooLarge
+                | InvalidMessage::CertificatePayloadTooLarge,
+            ) => Self::TooLong,
+            Error::InvalidMessage(InvalidMessage::InvalidContentType) => Self::NotTls,
             _ => Self::Other,
+        }
+    }
+
+    fn of_certificate(bad: &rustls::CertificateError) -> Self {
+        use rustls::CertificateError as Bad;
+        match bad {
+            Bad::Expired | Bad::ExpiredContext { .. } => Self::Expired,
+            Bad::NotValidYet | Bad::NotValidYetContext { .. } => Self::NotYetValid,
+            Bad::NotValidForName | Bad::NotValidForNameContext { .. } => Self::WrongName,
+            Bad::UnknownIssuer => Self::UnknownIssuer,
+            Bad::InvalidPurpose | Bad::InvalidPurposeContext { .. } => Self::NotForServers,
+            Bad::Other(other) if other.0.is::<SelfSigned>() => Self::SelfSigned,
+            _ => Self::Certificate,
         }
     }
 }

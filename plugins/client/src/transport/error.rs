@@ -3,7 +3,7 @@
 
 use std::{error::Error, fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use clustercache::FailureKind;
+use clustercache::{FailureKind, ForbiddenAddress};
 use http::StatusCode;
 
 /// Why a request to a cluster failed below HTTP, or before it was sent. A `kube::Error::Service` of our client holds one.
@@ -37,6 +37,31 @@ pub enum TransportError {
         /// What the system said.
         #[source]
         source: Arc<io::Error>,
+    },
+    /// The address policy forbids what the endpoint or its proxy is, or resolves to.
+    #[error("{host} is not dialled")]
+    Forbidden {
+        /// The host.
+        host: String,
+        /// Which address, and why; of several, the last.
+        #[source]
+        source: ForbiddenAddress,
+    },
+    /// The proxy did not let us through.
+    #[error("the way through the proxy {proxy} failed")]
+    Proxy {
+        /// Its host and port.
+        proxy: String,
+        /// What it said, or what became of its connection.
+        #[source]
+        source: Arc<dyn Error + Send + Sync>,
+    },
+    /// The [`Dialer`](crate::Dialer) that was given to [`KubeClient::dialer`](crate::KubeClient::dialer) failed.
+    #[error("the dialer failed")]
+    Dialer {
+        /// What it said.
+        #[source]
+        source: Arc<dyn Error + Send + Sync>,
     },
     /// TLS failed.
     #[error("TLS failed: {reason}")]
@@ -82,9 +107,6 @@ pub enum TransportError {
         /// The status.
         status: StatusCode,
     },
-    /// The request asks for another protocol, which this transport does not speak.
-    #[error("the request asks for an upgrade, which this client does not do")]
-    Upgrade,
     /// The connection, or the request's stream on it, was reset or closed.
     #[error("the connection was reset or closed")]
     Reset {
@@ -109,6 +131,8 @@ pub enum Wait {
     Resolve,
     /// A TCP connection.
     Connect,
+    /// The proxy.
+    Proxy,
     /// TLS.
     Tls,
     /// HTTP to begin.
@@ -126,6 +150,7 @@ impl fmt::Display for Wait {
         f.write_str(match self {
             Self::Resolve => "resolving the name",
             Self::Connect => "connecting",
+            Self::Proxy => "the way through the proxy",
             Self::Tls => "the TLS handshake",
             Self::Handshake => "the HTTP handshake",
             Self::Connection => "waiting for a connection",
@@ -145,16 +170,24 @@ pub enum TlsReason {
     NotYetValid,
     /// The server's certificate is for another name.
     WrongName,
-    /// The server's certificate is not by the cluster's CA.
+    /// The server's certificate is by another CA than the cluster's.
     UnknownIssuer,
+    /// The server's certificate is by no CA: it signs itself.
+    SelfSigned,
     /// The server's certificate may not be used by servers.
     NotForServers,
+    /// The server's chain of certificates, or another message of its handshake, is longer than 64 KiB.
+    TooLong,
     /// Anything else about the server's certificate.
     Certificate,
     /// The server refused our client certificate, or wants one.
     ClientCertificateRefused,
-    /// No TLS version or cipher in common; TLS 1.2 is the oldest that is spoken.
+    /// The server speaks no TLS that is new enough: TLS 1.2 is the oldest that is spoken.
+    Version,
+    /// No cipher, or whatever else is negotiated, in common.
     Incompatible,
+    /// What answered does not speak TLS: it may be plain http, or another service.
+    NotTls,
     /// Anything else.
     Other,
 }
@@ -166,32 +199,45 @@ impl fmt::Display for TlsReason {
             Self::NotYetValid => "the server's certificate is not valid yet",
             Self::WrongName => "the server's certificate is for another name",
             Self::UnknownIssuer => "the server's certificate is not signed by the cluster's CA",
+            Self::SelfSigned => {
+                "the server's certificate signs itself, and is not in the CA bundle"
+            }
             Self::NotForServers => "the server's certificate is not for servers",
+            Self::TooLong => "the server's certificates are longer than 64 KiB",
             Self::Certificate => "the server's certificate is bad",
             Self::ClientCertificateRefused => {
                 "the server refuses our client certificate, or wants one"
             }
-            Self::Incompatible => "no protocol version or cipher in common",
+            Self::Version => "the server speaks no TLS of version 1.2 or newer",
+            Self::Incompatible => "no cipher in common",
+            Self::NotTls => "what answered does not speak TLS",
             Self::Other => "the handshake or a record is not as it should be",
         })
     }
 }
 
 impl TransportError {
+    /// What a [`Dialer`](crate::Dialer) says if its own way fails. The kind of an `io::Error` is told from it.
+    pub fn dialer(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Dialer {
+            source: error.into().into(),
+        }
+    }
+
     /// What kind of failure it is to the health check.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Dns { .. } => FailureKind::Dns,
-            Self::Connect { source, .. } => match source.kind() {
-                io::ErrorKind::ConnectionRefused => FailureKind::Refused,
-                io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => {
-                    FailureKind::Reset
+            Self::Connect { source, .. } => of_io(source.kind()),
+            Self::Forbidden { .. } => FailureKind::Forbidden,
+            Self::Dialer { source } | Self::Proxy { source, .. } => {
+                match source.downcast_ref::<io::Error>() {
+                    Some(error) => of_io(error.kind()),
+                    None => FailureKind::Other,
                 }
-                io::ErrorKind::TimedOut => FailureKind::TimedOut,
-                _ => FailureKind::Other,
-            },
+            }
             Self::Tls { .. } => FailureKind::Tls,
-            Self::Handshake { .. } | Self::Protocol { .. } | Self::Upgrade => FailureKind::Protocol,
+            Self::Handshake { .. } | Self::Protocol { .. } => FailureKind::Protocol,
             Self::Deadline { .. } => FailureKind::TimedOut,
             Self::Busy { .. } | Self::Evicted | Self::Retired => FailureKind::Busy,
             Self::Redirect { status } => FailureKind::Status(status.as_u16()),
@@ -209,5 +255,17 @@ impl TransportError {
             next = source.source();
         }
         text
+    }
+}
+
+fn of_io(kind: io::ErrorKind) -> FailureKind {
+    match kind {
+        io::ErrorKind::ConnectionRefused => FailureKind::Refused,
+        io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::UnexpectedEof => FailureKind::Reset,
+        io::ErrorKind::TimedOut => FailureKind::TimedOut,
+        _ => FailureKind::Other,
     }
 }

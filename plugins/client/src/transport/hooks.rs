@@ -1,10 +1,12 @@
-//! What the transport needs of whoever runs it: leave to dial, and an ear for signs of life. The core gives both; tests give their
-//! own, so that the transport is tested without an engine.
+//! What the transport needs of whoever runs it: leave to dial, the way to do it, and an ear for signs of life. Tests give their own, so
+//! that the transport is tested without an engine.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use clustercache::{Alive, CheckContext, DialPermit, InitContext};
+use clustercache::{Alive, CheckContext, ClusterKey, DialPermit, InitContext};
+
+use crate::Dialer;
 
 /// Gives leave to dial.
 #[async_trait]
@@ -32,15 +34,20 @@ pub(crate) trait Signs: Send + Sync {
     fn doubt(&self);
 }
 
-/// Both, as a transport holds them.
+/// All of it, as a transport holds it.
 pub(crate) struct Hooks {
+    /// Whom it is for.
+    pub(crate) cluster: ClusterKey,
+    pub(crate) dialer: Arc<dyn Dialer>,
     pub(crate) gate: Box<dyn Gate>,
     pub(crate) signs: Arc<dyn Signs>,
 }
 
 impl Hooks {
-    pub(crate) fn of(cx: &InitContext) -> Self {
+    pub(crate) fn of(cx: &InitContext, dialer: &Arc<dyn Dialer>) -> Self {
         Self {
+            cluster: cx.key().clone(),
+            dialer: Arc::clone(dialer),
             gate: Box::new(cx.clone()),
             signs: Arc::new(cx.alive()),
         }

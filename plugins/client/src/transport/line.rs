@@ -30,7 +30,7 @@ pub(crate) struct Line {
     pub(crate) tls: Tls,
     /// Watches on these connections end. So they do when the transport closes, whose child this is.
     pub(crate) drained: CancellationToken,
-    tasks: Tasks,
+    pub(crate) tasks: Tasks,
     pool: Mutex<Pool>,
 }
 
@@ -119,9 +119,11 @@ impl Line {
         let grace = self.shared.deadlines.close;
         let drain = async move {
             tokio::select! {
-                () = tasks.gone() => return,
-                () = sleep(watches) => drained.cancel(),
+                () = tasks.gone() => (),
+                () = sleep(watches) => (),
             }
+            // Also where there was none: an upgrade may just be on its way here.
+            drained.cancel();
             tokio::select! {
                 () = tasks.gone() => (),
                 () = sleep(grace) => tasks.killed.cancel(),
@@ -259,7 +261,7 @@ impl Dialling {
             return Err(TransportError::Retired);
         }
         let deadlines = &shared.deadlines;
-        let (stream, permit) = dial(&shared.target, &self.line.tls, permit, deadlines).await?;
+        let (stream, permit) = dial(&shared, &self.line.tls, permit).await?;
         let weak = Arc::downgrade(&self.line);
         let ended = move || {
             if let Some(line) = weak.upgrade() {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{dial::Secure, error::TransportError, tasks::Tasks};
+use super::{dial::Connected, error::TransportError, tasks::Tasks};
 use http::{Request, Response};
 use hyper::{
     body::Incoming,
@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use kube::client::Body;
 
 /// The most that a head may take, in bytes.
-const HEAD: u32 = 32 << 10;
+pub(super) const HEAD: u32 = 32 << 10;
 /// What may come on one HTTP/2 stream before it is read: a megabyte each round trip is enough for large lists from far away.
 const STREAM_WINDOW: u32 = 1 << 20;
 /// And on all streams: bodies that nobody reads do not stall watches and probes before there are sixteen of them.
@@ -38,11 +38,11 @@ pub(crate) enum Sent {
 impl Link {
     /// Begins HTTP on `stream`, as the server chose by ALPN. `ended` runs when an HTTP/1.1 connection is over.
     pub(crate) async fn begin(
-        stream: Secure,
+        stream: Connected,
         tasks: &Tasks,
         ended: impl FnOnce() + Send + 'static,
     ) -> Result<Self, TransportError> {
-        let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let h2 = stream.is_http2();
         let io = TokioIo::new(stream);
         let failed = |error| TransportError::Handshake {
             source: Arc::new(error),

@@ -50,8 +50,7 @@ impl Transport {
         let tasks = Tasks::new(&shared.tasks, shared.killed.child_token());
         let closed = tasks.killed.clone().drop_guard();
         let up = async {
-            let (target, tls) = (&shared.target, &identity.line.tls);
-            let (stream, _permit) = dial(target, tls, permit, &shared.deadlines).await?;
+            let (stream, _permit) = dial(shared, &identity.line.tls, permit).await?;
             Link::begin(stream, &tasks, || ()).await
         };
         let stage = Wait::Connection;

@@ -1,4 +1,4 @@
-//! A TCP stream that holds back the server's first byte until its dial has a turn as a handshake: what a server has sent costs no
+//! A stream that holds back the server's first byte until its dial has a turn as a handshake: what a server has sent costs no
 //! work before that, and a server that sends nothing costs no more than a descriptor.
 
 use std::{
@@ -7,41 +7,46 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::ByteStream;
 
 pub(crate) struct Silent {
-    tcp: TcpStream,
+    stream: Box<dyn ByteStream>,
     heard: Heard,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Heard {
     /// Nothing came yet.
     Nothing,
-    /// Something waits to be read. Whoever drives the dial sees that after each poll; nobody has to be woken.
-    Waiting,
+    /// The first byte, or the end, is here and held back. Whoever drives the dial sees that after each poll; nobody has to be woken.
+    Waiting(Option<u8>),
+    /// That may be read now.
+    First(Option<u8>),
     /// Reading goes on as ever.
     Through,
 }
 
 impl Silent {
-    pub(crate) fn new(tcp: TcpStream) -> Self {
+    pub(crate) fn new(stream: Box<dyn ByteStream>) -> Self {
         Self {
-            tcp,
+            stream,
             heard: Heard::Nothing,
         }
     }
 
     /// Whether the first byte, or the end, waits to be read.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.heard == Heard::Waiting
+        matches!(self.heard, Heard::Waiting(_))
     }
 
     pub(crate) fn let_through(&mut self) {
-        self.heard = Heard::Through;
+        self.heard = match self.heard {
+            Heard::Waiting(first) => Heard::First(first),
+            Heard::Nothing => Heard::Through,
+            later => later,
+        };
     }
 }
 
@@ -52,11 +57,24 @@ impl AsyncRead for Silent {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.heard {
-            Heard::Through => Pin::new(&mut self.tcp).poll_read(cx, buf),
-            Heard::Waiting => Poll::Pending,
+            Heard::Through => Pin::new(&mut self.stream).poll_read(cx, buf),
+            Heard::Waiting(_) => Poll::Pending,
+            Heard::First(None) => Poll::Ready(Ok(())),
+            Heard::First(Some(first)) => {
+                if buf.remaining() == 0 {
+                    return Poll::Ready(Ok(()));
+                }
+                buf.put_slice(&[first]);
+                self.heard = Heard::Through;
+                // What came with it, if it is there. After an error, the next read fails or is the end.
+                let _ = Pin::new(&mut self.stream).poll_read(cx, buf);
+                Poll::Ready(Ok(()))
+            }
             Heard::Nothing => {
-                ready!(self.tcp.poll_read_ready(cx))?;
-                self.heard = Heard::Waiting;
+                let mut first = [0];
+                let mut held = ReadBuf::new(&mut first);
+                ready!(Pin::new(&mut self.stream).poll_read(cx, &mut held))?;
+                self.heard = Heard::Waiting(held.filled().first().copied());
                 Poll::Pending
             }
         }
@@ -69,7 +87,7 @@ impl AsyncWrite for Silent {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tcp).poll_write(cx, buf)
+        Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -77,18 +95,18 @@ impl AsyncWrite for Silent {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs)
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.tcp.is_write_vectored()
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -1,17 +1,24 @@
 //! Where requests go: the endpoint's authority and path prefix, which no request and no answer can change.
 
-use clustercache::Endpoint;
+use clustercache::{AddressPolicy, ClusterAccess};
 use http::{
     HeaderValue, Request, Uri, header,
     uri::{Authority, PathAndQuery, Scheme},
 };
 
-use super::tls::{AccessProblem, unbracketed};
+use super::{
+    proxy::Via,
+    tls::{AccessProblem, unbracketed},
+};
 
 pub(crate) struct Target {
     /// Without brackets, as it is resolved.
     pub(crate) host: Box<str>,
     pub(crate) port: u16,
+    /// Which addresses may be dialled on the way.
+    pub(crate) addresses: AddressPolicy,
+    pub(crate) via: Option<Via>,
+    scheme: Scheme,
     authority: Authority,
     host_header: HeaderValue,
     /// The path below which the API lies; empty, or without a `/` at its end.
@@ -19,17 +26,31 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    pub(crate) fn new(endpoint: &Endpoint) -> Result<Self, AccessProblem> {
+    pub(crate) fn new(access: &ClusterAccess) -> Result<Self, AccessProblem> {
+        let endpoint = access.endpoint();
         let url = endpoint.url();
         let authority = url.authority().ok_or(AccessProblem::ServerName)?.clone();
+        let scheme = url.scheme().cloned().unwrap_or(Scheme::HTTPS);
+        let usual = if scheme == Scheme::HTTP { 80 } else { 443 };
         Ok(Self {
             host: unbracketed(authority.host()).into(),
-            port: authority.port_u16().unwrap_or(443),
+            port: authority.port_u16().unwrap_or(usual),
+            addresses: endpoint.addresses().clone(),
+            via: Via::of(access)?,
+            scheme,
             host_header: HeaderValue::from_str(authority.as_str())
                 .map_err(|_| AccessProblem::ServerName)?,
             authority,
             prefix: url.path().trim_end_matches('/').into(),
         })
+    }
+
+    /// Where it is, port included, as a proxy is told it.
+    pub(crate) fn uri(&self) -> Uri {
+        let authority = format!("{}:{}", self.authority.host(), self.port);
+        let uri = Uri::builder().scheme(self.scheme.clone());
+        let uri = uri.authority(authority).path_and_query("/").build();
+        uri.expect("its parts come from a URL")
     }
 
     /// Puts the prefix before a request's path: once a request. Whatever else its URI says is dropped: it goes to our endpoint.
@@ -50,7 +71,7 @@ impl Target {
     pub(crate) fn absolute<B>(&self, request: &mut Request<B>) {
         request.headers_mut().remove(header::HOST);
         let mut parts = std::mem::take(request.uri_mut()).into_parts();
-        parts.scheme = Some(Scheme::HTTPS);
+        parts.scheme = Some(self.scheme.clone());
         parts.authority = Some(self.authority.clone());
         *request.uri_mut() = Uri::from_parts(parts).expect("a path was placed before");
     }
@@ -72,7 +93,7 @@ mod tests {
 
     fn placed(endpoint: &str, uri: &str) -> (Request<()>, Target) {
         let access = ClusterAccess::builder(endpoint).build().unwrap();
-        let target = Target::new(access.endpoint()).unwrap();
+        let target = Target::new(&access).unwrap();
         let mut request = Request::get(uri).body(()).unwrap();
         target.place(&mut request).unwrap();
         (request, target)

@@ -178,20 +178,6 @@ async fn a_redirect_is_an_error_and_one_request() {
 }
 
 #[tokio::test]
-async fn an_upgrade_is_refused_before_anything_is_sent() {
-    let rig = Rig::new("upgrade");
-    let request = http::Request::get("/version").header("upgrade", "websocket");
-    let request = request.body(kube::client::Body::empty()).unwrap();
-    let mut transport = rig.transport.clone();
-    let error = tower::Service::call(&mut transport, request)
-        .await
-        .err()
-        .unwrap();
-    assert!(matches!(error, TransportError::Upgrade));
-    assert_eq!(rig.cluster.counters().connections_accepted, 0);
-}
-
-#[tokio::test]
 async fn only_what_an_api_server_says_is_a_sign_of_life() {
     let rig = Rig::new("signs");
     for (status, body, signs) in [

@@ -10,13 +10,13 @@ use std::{
 };
 
 use async_trait::async_trait;
-use clustercache::ClusterAccess;
+use clustercache::{ClusterAccess, ClusterKey};
 use clustercache_testkit::fleet::{FakeAccess, FakeCluster, FakeCredential};
 use http::{HeaderValue, Request, Response};
 use kube::client::Body;
 
 use crate::{
-    Deadlines,
+    Deadlines, Dialer, TcpDialer,
     transport::{
         Class, Transport, TransportError,
         body::ResponseBody,
@@ -145,7 +145,22 @@ pub(super) fn transport(
 ) -> Transport {
     let mut deadlines = Deadlines::default();
     change(&mut deadlines);
-    let hooks = Hooks { gate, signs };
+    dialled_by(TcpDialer::new(), access, gate, signs, deadlines)
+}
+
+pub(super) fn dialled_by(
+    dialer: impl Dialer,
+    access: ClusterAccess,
+    gate: Box<dyn Gate>,
+    signs: Arc<Heard>,
+    deadlines: Deadlines,
+) -> Transport {
+    let hooks = Hooks {
+        cluster: ClusterKey::named("rig"),
+        dialer: Arc::new(dialer),
+        gate,
+        signs,
+    };
     Transport::new(
         access,
         hooks,

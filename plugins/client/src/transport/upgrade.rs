@@ -1,0 +1,135 @@
+//! Requests for another protocol: exec, attach and port-forward by websocket. HTTP/2 has no upgrade, so each has a connection of its own
+//! beside it, of HTTP/1.1. It is a stream: only its head has a deadline, and it is cut as a watch is. Whoever holds the upgraded stream holds one end of a pipe;
+//! a task of the transport has the connection, so that nothing of it is left when the transport is closed.
+
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use http::{Request, Response, StatusCode};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use kube::client::Body;
+use tokio::{
+    io::{AsyncWriteExt, DuplexStream, copy, duplex, split},
+    time::{Instant, timeout},
+};
+
+use super::{
+    Identity, Shared, Transport,
+    body::{End, Ending, Listen, ResponseBody},
+    call::{before, end_of_call, prepare},
+    dial::{Connected, dial},
+    error::{TransportError, Wait},
+    line::Line,
+    link::HEAD,
+};
+
+/// What may be on its way in the pipe, each way: one TLS record.
+const PIPE: usize = 16 << 10;
+
+impl Transport {
+    /// Sends a request that asks for an upgrade. What is answered instead of one is an answer as any other.
+    pub(super) async fn upgrade(
+        &self,
+        mut request: Request<Body>,
+    ) -> Result<Response<ResponseBody>, TransportError> {
+        let shared = &self.0.shared;
+        if shared.closing.is_cancelled() {
+            return Err(TransportError::Retired);
+        }
+        let after = shared.deadlines.call;
+        let mut end = end_of_call(Instant::now() + after, after, shared.closing.clone());
+        prepare(shared, &mut request)?;
+        let permit = before(&mut end, shared.hooks.gate.permit()).await;
+        let permit = permit.map_err(|ending| match ending {
+            Ending::Deadline(after) => {
+                let what = "a permit to dial";
+                TransportError::Busy { what, after }
+            }
+            ending => ending.error(Wait::Connection),
+        })?;
+        // Who we are now, not before we waited.
+        let identity = self.0.identity.load_full();
+        let Identity { line, .. } = &*identity;
+        let tls = line.tls.http1();
+        let dialled = before(&mut end, dial(shared, &tls, permit)).await;
+        let (connected, permit) = dialled.map_err(|ending| ending.error(Wait::Connection))??;
+        let (pipe, failure) = piped(line, connected);
+        let up = http1::Builder::new()
+            .max_buf_size(HEAD as usize)
+            .handshake(TokioIo::new(pipe));
+        let (mut sender, connection) = up.await.map_err(TransportError::from_hyper)?;
+        line.tasks.spawn(connection.with_upgrades());
+        drop(permit);
+        identity.sign(&mut request);
+        shared.target.origin(&mut request);
+        let answer = before(&mut end, sender.send_request(request)).await;
+        let answer = answer.map_err(|ending| ending.error(Wait::Head))?;
+        // What became of the connection says more than that the pipe ended.
+        let response = answer.map_err(|error| {
+            let failure = failure.get().cloned();
+            failure.unwrap_or_else(|| TransportError::from_hyper(error))
+        })?;
+        taken(shared, response, end)
+    }
+}
+
+fn taken(
+    shared: &Arc<Shared>,
+    response: Response<hyper::body::Incoming>,
+    end: End,
+) -> Result<Response<ResponseBody>, TransportError> {
+    let status = response.status();
+    let signs = &shared.hooks.signs;
+    if status.is_redirection() {
+        return Err(TransportError::Redirect { status });
+    }
+    let listen = match status {
+        StatusCode::UNAUTHORIZED => {
+            signs.doubt();
+            Listen::No
+        }
+        StatusCode::TOO_MANY_REQUESTS => Listen::No,
+        _ if status.is_client_error() => Listen::Refusal(Vec::new()),
+        _ => Listen::No,
+    };
+    let signs = Arc::clone(signs);
+    Ok(response.map(|body| ResponseBody::new(body, end, listen, signs, None, None)))
+}
+
+/// Carries bytes between the connection and the end of a pipe that is returned, until either ends, or the line's watches are cut.
+/// The cell says how the connection failed, if it did.
+fn piped(line: &Arc<Line>, connected: Connected) -> (DuplexStream, Arc<OnceLock<TransportError>>) {
+    let (ours, theirs) = duplex(PIPE);
+    let failure = Arc::<OnceLock<_>>::default();
+    let (cut, close) = (line.drained.clone(), line.shared.deadlines.close);
+    let told = Arc::clone(&failure);
+    line.tasks.spawn(async move {
+        tokio::select! {
+            biased;
+            () = cut.cancelled() => (),
+            carried = carry(connected, ours, close) => if let Err(error) = carried {
+                let _ = told.set(TransportError::from_tls(error));
+            },
+        }
+    });
+    (theirs, failure)
+}
+
+/// Whoever ends first ends both: a websocket is not closed by halves.
+async fn carry(connected: Connected, pipe: DuplexStream, close: Duration) -> io::Result<()> {
+    let (mut from_server, mut to_server) = split(connected);
+    let (mut from_user, mut to_user) = split(pipe);
+    tokio::select! {
+        down = copy(&mut from_server, &mut to_user) => down.map(drop),
+        up = copy(&mut from_user, &mut to_server) => {
+            up?;
+            // The server is told, if it listens.
+            let _ = timeout(close, to_server.shutdown()).await;
+            Ok(())
+        }
+    }
+}
