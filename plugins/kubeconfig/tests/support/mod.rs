@@ -6,6 +6,7 @@
 )]
 
 pub mod events;
+pub mod programs;
 
 use std::fmt::Write;
 
