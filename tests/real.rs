@@ -16,7 +16,7 @@ use kube::{Api, ResourceExt, api::ListParams};
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn access(kubeconfig: &str) -> anyhow::Result<ClusterAccess> {
-    let kubeconfig = Kubeconfig::parse(kubeconfig.as_bytes(), &Policy::tenant())?;
+    let kubeconfig = Kubeconfig::parse(kubeconfig.as_bytes(), &Policy::operator())?;
     Ok(kubeconfig.current()?.1)
 }
 

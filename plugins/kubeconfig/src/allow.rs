@@ -5,7 +5,12 @@ use std::collections::BTreeMap;
 
 use zeroize::Zeroizing;
 
-use crate::{Refusal, RefusalReason, refusal::Place, tree::Node};
+use crate::{
+    Refusal, RefusalReason,
+    policy::{Grants, Need, OptIn},
+    refusal::Place,
+    tree::Node,
+};
 
 /// What is done about a field.
 pub(crate) enum Rule {
@@ -15,6 +20,8 @@ pub(crate) enum Rule {
     Text,
     /// Refused with this reason, unless it says what leaving it out would say.
     Refuse(Unset, RefusalReason),
+    /// Read by us where the policy grants it; else as `Refuse`. One that is unset counts as not there.
+    If(Need, Unset, RefusalReason),
 }
 
 /// The value with which a refused field is as good as not there: the zero value of its type in client-go, which some tools write
@@ -29,7 +36,7 @@ pub(crate) enum Unset {
 
 pub(crate) type Rules = [(&'static str, Rule)];
 
-use Rule::{Read, Refuse, Text};
+use Rule::{If, Read, Refuse, Text};
 
 pub(crate) static DOCUMENT: &Rules = &[
     ("apiVersion", Read),
@@ -40,7 +47,11 @@ pub(crate) static DOCUMENT: &Rules = &[
     ("current-context", Read),
     (
         "preferences",
-        Refuse(Unset::Collection, RefusalReason::Preferences),
+        If(
+            Need::Operator,
+            Unset::Collection,
+            RefusalReason::Preferences,
+        ),
     ),
     EXTENSIONS,
 ];
@@ -52,9 +63,16 @@ pub(crate) static CLUSTER: &Rules = &[
     ("certificate-authority", file("certificate-authority-data")),
     (
         "insecure-skip-tls-verify",
-        Refuse(Unset::False, RefusalReason::InsecureSkipTlsVerify),
+        If(
+            Need::OptIn(OptIn::InsecureSkipTlsVerify),
+            Unset::False,
+            RefusalReason::InsecureSkipTlsVerify,
+        ),
     ),
-    ("proxy-url", Refuse(Unset::Text, RefusalReason::Proxy)),
+    (
+        "proxy-url",
+        If(Need::Proxy, Unset::Text, RefusalReason::Proxy),
+    ),
     (
         "disable-compression",
         Refuse(Unset::False, RefusalReason::DisableCompression),
@@ -69,21 +87,15 @@ pub(crate) static USER: &Rules = &[
     ("client-certificate", file("client-certificate-data")),
     ("client-key", file("client-key-data")),
     ("tokenFile", file("token")),
-    ("exec", Refuse(Unset::Null, RefusalReason::Exec)),
+    ("exec", If(Need::Exec, Unset::Null, RefusalReason::Exec)),
     (
         "auth-provider",
         Refuse(Unset::Null, RefusalReason::AuthProvider),
     ),
-    ("as", Refuse(Unset::Text, RefusalReason::Impersonation)),
-    ("as-uid", Refuse(Unset::Text, RefusalReason::Impersonation)),
-    (
-        "as-groups",
-        Refuse(Unset::Collection, RefusalReason::Impersonation),
-    ),
-    (
-        "as-user-extra",
-        Refuse(Unset::Collection, RefusalReason::Impersonation),
-    ),
+    ("as", impersonation(Unset::Text)),
+    ("as-uid", impersonation(Unset::Text)),
+    ("as-groups", impersonation(Unset::Collection)),
+    ("as-user-extra", impersonation(Unset::Collection)),
     ("username", Refuse(Unset::Text, RefusalReason::Password)),
     ("password", Refuse(Unset::Text, RefusalReason::Password)),
     EXTENSIONS,
@@ -96,13 +108,34 @@ pub(crate) static CONTEXT: &Rules = &[
     EXTENSIONS,
 ];
 
+pub(crate) static EXEC: &Rules = &[
+    ("apiVersion", Read),
+    ("command", Read),
+    ("args", Read),
+    ("env", Read),
+    ("installHint", Read),
+    ("provideClusterInfo", Read),
+    ("interactiveMode", Read),
+];
+
+pub(crate) static VARIABLE: &Rules = &[("name", Read), ("value", Read)];
+
+/// Of a cluster, one of them is handed on to programs; nothing else is read of any.
 const EXTENSIONS: (&str, Rule) = (
     "extensions",
-    Refuse(Unset::Collection, RefusalReason::Extensions),
+    If(Need::Operator, Unset::Collection, RefusalReason::Extensions),
 );
 
 const fn file(inline: &'static str) -> Rule {
-    Refuse(Unset::Text, RefusalReason::File { inline })
+    If(Need::File, Unset::Text, RefusalReason::File { inline })
+}
+
+const fn impersonation(unset: Unset) -> Rule {
+    If(
+        Need::OptIn(OptIn::Impersonation),
+        unset,
+        RefusalReason::Impersonation,
+    )
 }
 
 /// The fields of a mapping that passed its rules. A field that is `null` is not there.
@@ -113,9 +146,14 @@ pub(crate) struct Fields {
 
 impl Fields {
     /// Judges every field of `node`; `null` is a mapping without any.
-    pub(crate) fn judge(node: Node, rules: &Rules, place: Place) -> Result<Self, Refusal> {
+    pub(crate) fn judge(
+        node: Node,
+        rules: &Rules,
+        grants: Grants<'_>,
+        place: Place,
+    ) -> Result<Self, Refusal> {
         let node_is_null = node.is_null();
-        let fields = match node {
+        let mut fields = match node {
             Node::Map(fields) => fields,
             _ if node_is_null => BTreeMap::new(),
             _ => return Err(wrong(&place, "a mapping")),
@@ -127,12 +165,21 @@ impl Fields {
                 Some((_, Refuse(unset, reason))) if !value.is_unset(unset) => {
                     return Err(here().refuse(reason.clone()));
                 }
+                Some((_, If(need, unset, reason)))
+                    if !grants.has(*need) && !value.is_unset(unset) =>
+                {
+                    return Err(here().refuse(reason.clone()));
+                }
                 Some((_, Text)) if !matches!(value, Node::Text { .. }) => {
                     return Err(wrong(&here(), "text"));
                 }
                 Some(_) => {}
             }
         }
+        fields.retain(|name, value| {
+            let rule = rules.iter().find(|(known, _)| known == name);
+            !matches!(rule, Some((_, If(_, unset, _))) if value.is_unset(unset))
+        });
         Ok(Self { place, fields })
     }
 
@@ -168,6 +215,27 @@ impl Fields {
             .ok_or_else(|| self.place(name).refuse(RefusalReason::Missing))
     }
 
+    /// Takes out a field that says `true` or `false`; the latter where it is not there.
+    pub(crate) fn flag(&mut self, name: &str) -> Result<bool, Refusal> {
+        match self.fields.remove(name) {
+            None => Ok(false),
+            Some(node) if node.is_null() || node.is_false() => Ok(false),
+            Some(node) if node.is_true() => Ok(true),
+            Some(_) => Err(wrong(&self.place(name), "true or false")),
+        }
+    }
+
+    /// Takes out a field as a list of texts.
+    pub(crate) fn texts(&mut self, name: &str) -> Result<Vec<Zeroizing<String>>, Refusal> {
+        let place = self.place(name);
+        texts(self.list(name)?, &place)
+    }
+
+    /// Takes out a field, whatever it is.
+    pub(crate) fn node(&mut self, name: &str) -> Option<Node> {
+        self.fields.remove(name)
+    }
+
     /// Takes out a field as a list, which is empty where it is not there.
     pub(crate) fn list(&mut self, name: &str) -> Result<Vec<Node>, Refusal> {
         match self.fields.remove(name) {
@@ -189,6 +257,16 @@ impl Node {
                 _ => false,
             }
     }
+}
+
+/// The items of a list that has texts only.
+pub(crate) fn texts(items: Vec<Node>, place: &Place) -> Result<Vec<Zeroizing<String>>, Refusal> {
+    let text = |(index, item): (usize, Node)| match item {
+        item if item.is_null() => Ok(Zeroizing::default()),
+        Node::Text { text, .. } => Ok(text),
+        _ => Err(wrong(&place.item(index), "text")),
+    };
+    items.into_iter().enumerate().map(text).collect()
 }
 
 pub(crate) fn wrong(place: &Place, expected: &'static str) -> Refusal {

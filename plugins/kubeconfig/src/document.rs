@@ -1,14 +1,21 @@
 //! A document, read and judged: what it names, and the access or the refusal of each of its contexts. Nothing here opens a file, runs
-//! a program or reads the environment (rule 17 of the design).
+//! a program or reads the environment (rule 17 of the design); what a file's document needs of that is told to the source.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use clustercache::ClusterAccess;
 
 use crate::{
     Policy, Refusal, RefusalReason,
     allow::{DOCUMENT, Fields, wrong},
-    entry::{Cluster, Context, Entry, User},
+    entry::{Cluster, Context, Entry, Pair, Reach, User},
+    material::Contents,
+    policy::Grants,
     refusal::Place,
     tree::{self, Node},
 };
@@ -32,7 +39,7 @@ use crate::{
 /// let kubeconfig = Kubeconfig::parse(text, &Policy::tenant())?;
 /// let (name, access) = kubeconfig.contexts().next().unwrap();
 /// let refusal = access.unwrap_err();
-/// assert_eq!((name, refusal.path()), ("dev", "clusters[0].cluster.certificate-authority-data"));
+/// assert_eq!((name, refusal.path()), ("dev", "clusters[0].cluster.server"));
 /// # Ok::<(), clustercache_kubeconfig::Refusal>(())
 /// ```
 #[derive(Clone)]
@@ -52,19 +59,27 @@ pub(crate) type Entries<T> = BTreeMap<String, Result<Arc<T>, Refusal>>;
 impl Kubeconfig {
     /// Reads a document: YAML or JSON, of at most as many bytes as the policy says. Fails for what concerns the whole of it: the
     /// form, fields at its top that are not known, names that are missing or not unique.
+    ///
+    /// No file is opened and no program is run for it, whatever the policy: that is for [`KubeconfigFile`](crate::KubeconfigFile), and
+    /// a context that needs it is refused here.
     pub fn parse(bytes: &[u8], policy: &Policy) -> Result<Self, Refusal> {
         Self::parse_from(bytes, policy, None)
     }
 
-    /// The same for a document with a name, which its refusals tell.
+    /// The same for a document that is a file's, which its refusals tell: it may name others, from its own directory.
     pub(crate) fn parse_from(
         bytes: &[u8],
         policy: &Policy,
-        origin: Option<&Arc<str>>,
+        file: Option<&Path>,
     ) -> Result<Self, Refusal> {
-        let node = tree::parse(bytes, policy.limit(), origin)?;
-        let place = Place::root(origin);
-        let mut fields = Fields::judge(node, DOCUMENT, place.clone())?;
+        let origin = file.map(|file| Arc::from(file.to_string_lossy()));
+        let grants = Grants {
+            policy,
+            directory: file.and_then(Path::parent),
+        };
+        let node = tree::parse(bytes, policy.limit(), origin.as_ref())?;
+        let place = Place::root(origin.as_ref());
+        let mut fields = Fields::judge(node, DOCUMENT, grants, place.clone())?;
         for (name, expected) in [("apiVersion", "v1"), ("kind", "Config")] {
             // kubectl takes a document without them.
             if fields
@@ -81,9 +96,9 @@ impl Kubeconfig {
             .text("current-context")?
             .filter(|name| !name.is_empty());
         Ok(Self {
-            clusters: entries(&mut fields)?,
-            users: entries(&mut fields)?,
-            contexts: entries(&mut fields)?,
+            clusters: entries(&mut fields, grants)?,
+            users: entries(&mut fields, grants)?,
+            contexts: entries(&mut fields, grants)?,
             current: current.map(|name| (name.to_string(), fields.place("current-context"))),
             lists,
             place,
@@ -110,7 +125,37 @@ impl Kubeconfig {
         Ok((name, self.access(context)?))
     }
 
+    /// The contexts by name, each with what it takes to reach its cluster, given what the files that it names have in them.
+    pub(crate) fn reaches(
+        &self,
+        contents: &Contents,
+    ) -> impl Iterator<Item = (&str, Result<Reach, Refusal>)> {
+        self.contexts.iter().map(|(name, context)| {
+            let pair = self.pair(context);
+            (name.as_str(), pair.and_then(|pair| pair.reach(contents)))
+        })
+    }
+
+    /// The files that its contexts name.
+    pub(crate) fn files(&self) -> BTreeSet<PathBuf> {
+        let pairs = self
+            .contexts
+            .values()
+            .filter_map(|context| self.pair(context).ok());
+        let mut files = BTreeSet::new();
+        pairs.for_each(|pair| files.extend(pair.files().map(Path::to_owned)));
+        files
+    }
+
     fn access(&self, context: &Result<Arc<Context>, Refusal>) -> Result<ClusterAccess, Refusal> {
+        match self.pair(context)?.reach(&Contents::new())? {
+            Reach::Now(access) => Ok(access),
+            // Of a document that is no file's, the allow-list has refused it.
+            Reach::By(program) => Err(program.place().refuse(RefusalReason::Exec)),
+        }
+    }
+
+    fn pair(&self, context: &Result<Arc<Context>, Refusal>) -> Result<Pair, Refusal> {
         let context = context.as_ref().map_err(Clone::clone)?;
         let dangling = |field, what| {
             let reason = RefusalReason::Dangling { what };
@@ -121,7 +166,10 @@ impl Kubeconfig {
         let user = self.users.get(&context.user);
         let user = user.ok_or_else(|| dangling("user", "a user"))?;
         match (cluster, user) {
-            (Ok(cluster), Ok(user)) => context.access(cluster, user),
+            (Ok(cluster), Ok(user)) => Ok(Pair {
+                cluster: Arc::clone(cluster),
+                user: Arc::clone(user),
+            }),
             (Err(refusal), _) | (_, Err(refusal)) => Err(refusal.clone()),
         }
     }
@@ -137,7 +185,7 @@ impl fmt::Debug for Kubeconfig {
 
 /// The entries of a list. Without a name nobody can use one, and with one name for two nobody knows which is meant: both concern the
 /// document, as they do for kubectl.
-fn entries<T: Entry>(fields: &mut Fields) -> Result<Entries<T>, Refusal> {
+fn entries<T: Entry>(fields: &mut Fields, grants: Grants<'_>) -> Result<Entries<T>, Refusal> {
     let list = fields.place(T::LIST);
     let mut entries = Entries::new();
     for (index, item) in fields.list(T::LIST)?.into_iter().enumerate() {
@@ -154,7 +202,7 @@ fn entries<T: Entry>(fields: &mut Fields) -> Result<Entries<T>, Refusal> {
         let entry = item.remove(T::FIELD).unwrap_or(Node::Map(BTreeMap::new()));
         let entry = match item.keys().next() {
             Some(unknown) => Err(place.field(unknown).refuse(RefusalReason::UnknownField)),
-            None => T::judge(entry, place.field(T::FIELD)).map(Arc::new),
+            None => T::judge(entry, grants, place.field(T::FIELD)).map(Arc::new),
         };
         if entries.insert(name, entry).is_some() {
             return Err(named.refuse(RefusalReason::DuplicateName));

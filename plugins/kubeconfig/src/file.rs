@@ -11,7 +11,7 @@ use clustercache::{ClusterKey, ClusterSource, SourceError, SourceEvent};
 use futures_util::stream::BoxStream;
 use tokio::sync::{Semaphore, watch};
 
-use crate::{FileProblem, Policy, follow, paths, state::FileState};
+use crate::{FileProblem, Policy, follow, paths, programs::Kept, state::Files};
 
 /// Kubeconfig files as a source of clusters: each context is one, its key the context's name, known again by its CA. Clones share what
 /// they have read.
@@ -34,6 +34,12 @@ use crate::{FileProblem, Policy, follow, paths, state::FileState};
 /// as if it had been cut off, is a broken edit: what it said before still holds, the log says so once, and
 /// [`problems`](Self::problems) as long as it is so.
 ///
+/// **Files that a kubeconfig names** (a CA, a client certificate, its key, a token) are followed like it, and a broken edit of one is one
+/// of these: its last content holds.
+///
+/// **Programs that it names** are run if the policy allows them; [the crate's documentation](crate#programs) says how. Those of a cluster
+/// that goes, and all when the stream is dropped, are killed.
+///
 /// **At first**, while no file is sound, the stream fails with the reason, and is asked for again by the engine, with its backoff: at
 /// most that much later the mended file is taken.
 ///
@@ -45,6 +51,7 @@ pub struct KubeconfigFile {
     pub(crate) policy: Policy,
     pub(crate) quiet: Duration,
     pub(crate) poll: Duration,
+    pub(crate) exec_deadline: Duration,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -53,8 +60,16 @@ pub(crate) struct Shared {
     pub(crate) paths: Vec<PathBuf>,
     /// Held by whoever reads, until it has read: a file system that hangs holds one thread, however often it is tried.
     pub(crate) reading: Arc<Semaphore>,
-    pub(crate) nudges: watch::Sender<u64>,
-    files: Mutex<BTreeMap<PathBuf, FileState>>,
+    pub(crate) rereads: watch::Sender<Rereads>,
+    pub(crate) kept: Arc<Kept>,
+    files: Mutex<Files>,
+}
+
+/// Which clusters' access is to be read again, and the turn in which that was said last.
+#[derive(Default)]
+pub(crate) struct Rereads {
+    pub(crate) turn: u64,
+    pub(crate) asked: BTreeMap<ClusterKey, u64>,
 }
 
 impl KubeconfigFile {
@@ -82,10 +97,12 @@ impl KubeconfigFile {
             policy: Policy::operator(),
             quiet: Duration::from_millis(250),
             poll: Duration::from_secs(30),
+            exec_deadline: Duration::from_secs(30),
             shared: Arc::new(Shared {
                 paths,
                 reading: Arc::new(Semaphore::new(1)),
-                nudges: watch::Sender::new(0),
+                rereads: watch::Sender::new(Rereads::default()),
+                kept: Arc::default(),
                 files: Mutex::default(),
             }),
         }
@@ -119,22 +136,29 @@ impl KubeconfigFile {
         self
     }
 
-    /// What is wrong with the files now, in their order; empty where all are sound, or none has been read yet.
+    /// How long a program that a user names may take for a credential, from its start to its end; 30 s by default. Then it is killed.
+    #[must_use]
+    pub fn exec_deadline(mut self, deadline: Duration) -> Self {
+        self.exec_deadline = deadline;
+        self
+    }
+
+    /// What is wrong with the files now: these in their order, then those that they name; empty where all are sound, or none has been
+    /// read yet.
     pub fn problems(&self) -> Vec<FileProblem> {
         let files = self.shared.files();
-        let states = self.shared.paths.iter().filter_map(|path| files.get(path));
-        states.filter_map(FileState::problem).cloned().collect()
+        files.problems(&self.shared.paths).cloned().collect()
     }
 }
 
 impl Shared {
     /// A copy: the lock is never held while a file is read or a document is parsed.
-    pub(crate) fn files(&self) -> BTreeMap<PathBuf, FileState> {
+    pub(crate) fn files(&self) -> Files {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.clone()
     }
 
-    pub(crate) fn keep(&self, files: BTreeMap<PathBuf, FileState>) {
+    pub(crate) fn keep(&self, files: Files) {
         let mut kept = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *kept, files);
         drop(kept);
@@ -147,13 +171,19 @@ impl ClusterSource for KubeconfigFile {
         &self.name
     }
 
+    fn mistakes(&self) -> Vec<String> {
+        self.policy.mistakes()
+    }
+
     fn events(&self) -> BoxStream<'static, Result<SourceEvent, SourceError>> {
         follow::events(self.clone())
     }
 
-    /// Reads all files, as soon as none is being edited.
-    fn reread(&self, _: &ClusterKey) {
-        let next = |count: &mut u64| *count = count.wrapping_add(1);
-        self.shared.nudges.send_modify(next);
+    /// Reads all files, as soon as none is being edited, and runs the cluster's program again, if it has one.
+    fn reread(&self, key: &ClusterKey) {
+        self.shared.rereads.send_modify(|rereads| {
+            rereads.turn += 1;
+            rereads.asked.insert(key.clone(), rereads.turn);
+        });
     }
 }

@@ -58,6 +58,9 @@ pub enum FileProblemReason {
         /// In bytes.
         limit: usize,
     },
+    /// There is nothing in it.
+    #[error("is empty; write what belongs there, or name another")]
+    Empty,
     /// It cannot be read.
     #[error("cannot be read ({0}); see to its permissions and its file system")]
     Unreadable(io::ErrorKind),

@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc};
 
 use clustercache::AccessError;
 
+use crate::{ExecFailure, FileProblemReason};
+
 /// Why a document or one of its contexts is refused. Safe to print and to keep.
 ///
 /// ```
@@ -15,20 +17,19 @@ use clustercache::AccessError;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Refusal {
-    origin: Option<Arc<str>>,
-    path: String,
+    place: Place,
     reason: RefusalReason,
 }
 
 impl Refusal {
     /// The path of the field, such as `users[2].user.exec`; empty where the document as a whole is meant.
     pub fn path(&self) -> &str {
-        &self.path
+        &self.place.path
     }
 
     /// The name of the document, where it has one: its file.
     pub fn document(&self) -> Option<&str> {
-        self.origin.as_deref()
+        self.place.origin.as_deref()
     }
 
     /// What was wrong with it.
@@ -39,15 +40,7 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.path.is_empty() {
-            f.write_str("the document")?;
-        } else {
-            f.write_str(&self.path)?;
-        }
-        if let Some(origin) = &self.origin {
-            write!(f, " in {}", origin.escape_debug())?;
-        }
-        write!(f, ": {}", self.reason)
+        write!(f, "{}: {}", self.place, self.reason)
     }
 }
 
@@ -133,20 +126,30 @@ pub enum RefusalReason {
         what: &'static str,
     },
 
+    /// It and another field cannot both be there.
+    #[error("`{with}` is given too; leave one of them")]
+    Conflict {
+        /// The other field.
+        with: &'static str,
+    },
+
     // Fields that are known, and dangerous.
     /// A program that prints a credential.
     #[error(
-        "programs are not run for a kubeconfig; give the user a token or a client certificate inline, such as the token of a service account"
+        "programs are run only for a file that its operator names, and by their own names: give `KubeconfigFile` a policy like \
+         `Policy::operator().allow_exec([\"aws\"])`; else give the user a token or a client certificate inline"
     )]
     Exec,
     /// A credential plug-in that Kubernetes itself has removed.
     #[error(
-        "auth providers are gone from Kubernetes, and some run programs; give the user a token or a client certificate inline"
+        "auth providers are gone from Kubernetes, and some run programs; give the user a token or a client certificate inline, or the \
+         vendor's program as `exec`"
     )]
     AuthProvider,
     /// A file's path.
     #[error(
-        "files are not read for a kubeconfig; give what is in it inline as `{inline}` (`kubectl config view --flatten --raw` does that)"
+        "files are read only for a file that its operator names, by `KubeconfigFile` with `Policy::operator()`; else give what is in it \
+         inline as `{inline}` (`kubectl config view --flatten --raw` does that)"
     )]
     File {
         /// The field that takes the content itself.
@@ -154,16 +157,21 @@ pub enum RefusalReason {
     },
     /// A proxy.
     #[error(
-        "a proxy would see where we go and is dialled in place of the server; leave it out, and give a server that can be reached directly"
+        "a proxy would see where we go and is dialled in place of the server; allow it by name, \
+         `Policy::tenant().allow_proxy([\"http://proxy.example.com:3128\"])`, or leave it out"
     )]
     Proxy,
     /// The server's certificate would not be looked at.
     #[error(
-        "the server must prove who it is before a credential goes to it; leave it out and give `certificate-authority-data`"
+        "the server must prove who it is before a credential goes to it; leave it out and give `certificate-authority-data`, or allow it \
+         for an operator's document with `Policy::operator().allow_insecure_skip_tls_verify()`"
     )]
     InsecureSkipTlsVerify,
     /// A user who acts as another.
-    #[error("impersonation is not done; leave it out and give the credential of that user")]
+    #[error(
+        "nobody acts as another unless that is allowed; leave it out and give the credential of that user, or allow it for an operator's \
+         document with `Policy::operator().allow_impersonation()`"
+    )]
     Impersonation,
     /// A name and password.
     #[error(
@@ -180,18 +188,56 @@ pub enum RefusalReason {
     #[error("extensions are not read, so they are not accepted; leave it out or empty")]
     Extensions,
 
+    // What stands elsewhere, and is allowed.
+    /// A file that the document names cannot be taken.
+    #[error("the file that it names {0}")]
+    Unread(#[source] Arc<FileProblemReason>),
+    /// A program that was run gave no credential.
+    #[error("`{}` gave no credential: {failure}", program.escape_debug())]
+    ExecFailed {
+        /// As it is allowed.
+        program: String,
+        /// What was wrong.
+        #[source]
+        failure: ExecFailure,
+    },
+    /// A program of another protocol.
+    #[error(
+        "must be client.authentication.k8s.io/v1 or v1beta1; have the program's vendor write the user again (`aws eks update-kubeconfig`, \
+         say)"
+    )]
+    ExecVersion,
+    /// A program that wants to talk to somebody.
+    #[error("nobody is there to answer a program; give `Never` or `IfAvailable`")]
+    Interactive,
+
     // Values.
     /// A server without a scheme.
     #[error("has no scheme; give a URL like https://10.0.0.1:6443")]
     NoScheme,
     /// A server with a scheme that is not `https`.
     #[error(
-        "not https, so a credential would go unprotected; give a URL like https://10.0.0.1:6443"
+        "not https, so a credential would go unprotected; give a URL like https://10.0.0.1:6443, or allow http for an operator's document \
+         with `Policy::operator().allow_http()`"
     )]
     NotHttps,
     /// A server with a fragment, or a port that is none.
     #[error("has a fragment, or a port that is none; give scheme, host, port and path only")]
     ServerParts,
+    /// A server whose host ends in a number, and is no IPv4 address.
+    #[error(
+        "has a host that some take for an address and others do not; write an IPv4 address as four decimal numbers"
+    )]
+    OddAddress,
+    /// A server at an address that the policy does not let anybody dial.
+    #[error(
+        "an address that its policy forbids (loopback, link-local and such, of a tenant's); give one that the cluster is reached at from \
+         everywhere, or allow it with `Policy::tenant().addresses(..)`"
+    )]
+    ForbiddenAddress,
+    /// A proxy that is none.
+    #[error("not a proxy's URL; give scheme (http, https or socks5), host and port only")]
+    ProxyUrl,
     /// A TLS name that is none.
     #[error("neither a DNS name nor an IP address; give the name in the server's certificate")]
     NotAServerName,
@@ -207,7 +253,7 @@ pub enum RefusalReason {
 }
 
 /// Where in which document we are. Grows downwards, and turns a reason into a refusal.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     origin: Option<Arc<str>>,
     path: String,
@@ -238,9 +284,22 @@ impl Place {
 
     pub(crate) fn refuse(&self, reason: RefusalReason) -> Refusal {
         Refusal {
-            origin: self.origin.clone(),
-            path: self.path.clone(),
+            place: self.clone(),
             reason,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            f.write_str("the document")?;
+        } else {
+            f.write_str(&self.path)?;
+        }
+        match &self.origin {
+            Some(origin) => write!(f, " in {}", origin.escape_debug()),
+            None => Ok(()),
         }
     }
 }

@@ -33,6 +33,10 @@ impl Node {
         matches!(self, Self::Text { text, plain: true } if matches!(text.as_str(), "false" | "False" | "FALSE"))
     }
 
+    pub(crate) fn is_true(&self) -> bool {
+        matches!(self, Self::Text { text, plain: true } if matches!(text.as_str(), "true" | "True" | "TRUE"))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Text { text, .. } => text.is_empty(),

@@ -44,7 +44,7 @@ impl Watch {
     }
 
     /// Watches what `paths` mean now. To be called before each read: a change after it is noticed, one before it is read. Blocks.
-    pub(crate) fn arm(&mut self, paths: &[PathBuf]) {
+    pub(crate) fn arm(&mut self, paths: &BTreeSet<PathBuf>) {
         let mut armed = None;
         // Links may be swapped while the watches are set; who does that for ever is left to the poll.
         for _ in 0..3 {

@@ -270,11 +270,83 @@ fn a_path_that_would_block_is_never_opened() {
         .status()
         .unwrap();
     assert!(made.success());
-    let user = format!("tokenFile: {}", fifo.display());
-    let document = written(&parts.cluster(), &user, CONTEXT);
+    let fifo = fifo.display();
+    for (field, inline) in [
+        ("tokenFile", "token"),
+        ("client-certificate", "client-certificate-data"),
+        ("client-key", "client-key-data"),
+    ] {
+        let document = written(&parts.cluster(), &format!("{field}: {fifo}"), CONTEXT);
+        refused(
+            &document,
+            &format!("users[0].user.{field}"),
+            &Why::File { inline },
+        );
+    }
+    let cluster = format!("server: 'https://10.0.0.1', certificate-authority: {fifo}");
+    let inline = "certificate-authority-data";
     refused(
-        &document,
-        "users[0].user.tokenFile",
-        &Why::File { inline: "token" },
+        &written(&cluster, "token: t", CONTEXT),
+        "clusters[0].cluster.certificate-authority",
+        &Why::File { inline },
     );
+}
+
+#[test]
+fn an_address_of_the_operators_own_machines_is_refused_in_whatever_spelling() {
+    let parts = Parts::new();
+    let with = |host: &str| {
+        let cluster = parts.cluster().replace("10.0.0.1", host);
+        written(&cluster, "token: t", CONTEXT)
+    };
+    let path = "clusters[0].cluster.server";
+    for host in [
+        "169.254.169.254",
+        "169.254.169.254.",
+        "[::ffff:169.254.169.254]",
+        "[::ffff:a9fe:a9fe]",
+        "[::169.254.169.254]",
+        "[64:ff9b::a9fe:a9fe]",
+        "[64:ff9b::169.254.169.254]",
+        "[64:ff9b:1::a9fe:a9fe]",
+        "[2002:a9fe:a9fe::1]",
+        "[fe80::1]",
+        "[FE80::1]",
+        "[fd00:ec2::254]",
+        "127.0.0.1",
+        "[::1]",
+        "[0:0:0:0:0:0:0:1]",
+        "[::ffff:127.0.0.1]",
+        "0.0.0.0",
+        "[::]",
+        "224.0.0.1",
+        "[ff02::1]",
+    ] {
+        refused(&with(host), path, &Why::ForbiddenAddress);
+    }
+    // Decimal, octal, hexadecimal, with fewer parts: a resolver may take each for 169.254.169.254 or 127.0.0.1.
+    for host in [
+        "2852039166",
+        "0xA9FEA9FE",
+        "0xa9.0xfe.0xa9.0xfe",
+        "0251.0376.0251.0376",
+        "025177524776",
+        "169.254.43518",
+        "169.16689662",
+        "169.254.0251.254",
+        "0",
+        "127.1",
+        "2130706433",
+        "0x7f.1",
+        "017700000001",
+    ] {
+        refused(&with(host), path, &Why::OddAddress);
+    }
+    // Names are judged when they are dialled.
+    current(&with("metadata.google.internal")).unwrap();
+    for host in ["10.0.0.1", "192.168.1.1", "[fd00::1]", "8.8.8.8"] {
+        let access = current(&with(host)).unwrap();
+        let tenants = clustercache::AddressPolicy::tenant();
+        assert_eq!(access.endpoint().addresses(), &tenants);
+    }
 }

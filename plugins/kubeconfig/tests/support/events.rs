@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use clustercache::{ClusterSource, SourceError, SourceEvent, SourcedAccess};
+use clustercache::{ClusterAccess, ClusterSource, SourceError, SourceEvent, SourcedAccess, Upsert};
 use clustercache_kubeconfig::KubeconfigFile;
 use futures_util::{StreamExt, stream::BoxStream};
 use secrecy::ExposeSecret;
@@ -14,13 +14,9 @@ impl Events {
         Self(source.events())
     }
 
-    /// The next event: `+name host token`, `!name why`, `-name` or `synced`; or an error's text.
+    /// The next event: `+name host token`, `!name why`, `?name why`, `-name` or `synced`; or an error's text.
     pub async fn next(&mut self) -> Result<String, String> {
-        let event = tokio::time::timeout(Duration::from_secs(30), self.0.next());
-        let event = event.await.expect("an event in time");
-        let event = event
-            .expect("the stream goes on")
-            .map_err(|error| error.to_string())?;
+        let event = self.event().await.map_err(|error| error.to_string())?;
         Ok(match event {
             SourceEvent::Synced => "synced".to_owned(),
             SourceEvent::Remove { key, .. } => format!("-{}", key.name()),
@@ -29,12 +25,32 @@ impl Events {
                     "+{} {} {}",
                     cluster.key.name(),
                     access.endpoint().url().host().unwrap(),
-                    access.credential().token().unwrap().expose_secret()
+                    match access.credential().token() {
+                        Some(token) => token.expose_secret(),
+                        None => "certificate",
+                    }
                 ),
                 SourcedAccess::Refused(why) => format!("!{} {why}", cluster.key.name()),
-                SourcedAccess::Gated(_) => unreachable!("a file gates nothing"),
+                SourcedAccess::Gated(why) => format!("?{} {why}", cluster.key.name()),
             },
         })
+    }
+
+    pub async fn event(&mut self) -> Result<SourceEvent, SourceError> {
+        let event = tokio::time::timeout(Duration::from_secs(60), self.0.next());
+        let event = event.await.expect("an event in time");
+        event.expect("the stream goes on")
+    }
+
+    /// The access of the next event.
+    pub async fn access(&mut self) -> ClusterAccess {
+        match self.event().await.unwrap() {
+            SourceEvent::Upsert(Upsert {
+                access: SourcedAccess::Ready(access),
+                ..
+            }) => access,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// The next events are these, in this order.

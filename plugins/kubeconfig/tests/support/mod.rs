@@ -6,6 +6,8 @@
 )]
 
 pub mod events;
+pub mod log;
+pub mod programs;
 
 use std::fmt::Write;
 
