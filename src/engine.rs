@@ -572,8 +572,8 @@ impl Drop for Running {
         self.shared.registry.set_status(status);
         self.shared.registry.clear();
         for record in std::mem::take(&mut self.clusters).into_values() {
-            for line in record.lines.iter().rev() {
-                line.drop_all(&self.shared);
+            for line in record.lines.into_iter().rev() {
+                line.drop_all(&self.tasks);
             }
         }
         self.shared.close(status);

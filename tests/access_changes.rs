@@ -17,9 +17,7 @@ use tokio::{
 };
 
 /// Cluster `a` at server `a` with token `t`, connected.
-async fn connected(
-    change: impl FnOnce(clustercache::Builder) -> clustercache::Builder,
-) -> (World, MemorySource, ClusterCache) {
+async fn connected(change: impl FnOnce(Builder) -> Builder) -> (World, MemorySource, Cache) {
     let (world, source) = (World::default(), MemorySource::new("test"));
     source.upsert(plain("a"));
     let cache = change(builder(&world, &source)).start().unwrap();
@@ -196,6 +194,7 @@ async fn a_panic_in_refresh_is_a_rebuild_and_both_are_counted() {
     source.upsert(plain("a"));
     let custom = refreshing::<0>(&world, || panic!("the test says so"));
     let cache = builder(&world, &source).resource(custom).start().unwrap();
+    cache.expect_panic("custom-0");
     cache.wait_for(&key("a"), LONG).await.unwrap();
     let old = cache.get::<Custom<0>>(&key("a")).unwrap();
     source.upsert(moved("a", "new"));
@@ -389,6 +388,7 @@ async fn an_init_in_a_build_is_retried_alone_and_the_old_one_is_served_all_the_w
     let net = cache.get::<Net>(&key("a")).unwrap();
     world.journal();
     script.set("a", [Act::Fails, Act::Panics, Act::Fails]);
+    cache.expect_panic("layer-0");
     source.upsert(moved("b", "t"));
     gone(&net).await;
     settle().await;
@@ -409,7 +409,7 @@ async fn an_init_in_a_build_is_retried_alone_and_the_old_one_is_served_all_the_w
 }
 
 /// A build whose own health provider has gone down, beside a published connection: `slow` hangs in it, so that it is never swapped.
-async fn build_gone_down(world: &World, source: &MemorySource, script: &Script) -> ClusterCache {
+async fn build_gone_down(world: &World, source: &MemorySource, script: &Script) -> Cache {
     source.upsert(plain("a"));
     let layer = Layer::<0> {
         world: world.clone(),

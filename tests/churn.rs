@@ -111,7 +111,7 @@ async fn after_10_000_adds_and_removes_heap_and_tasks_are_what_they_were() {
 // === Steps in turn ===
 
 /// Net, and a chain of three on it.
-fn chain() -> (World, Script, MemorySource, ClusterCache) {
+fn chain() -> (World, Script, MemorySource, Cache) {
     let (world, script) = <(World, Script)>::default();
     let source = MemorySource::new("test");
     let cache = builder(&world, &source)
@@ -144,6 +144,9 @@ async fn when_each_step_fails_in_turn_the_others_stay_and_it_comes_up() {
             } else {
                 let mut acts = vec![Act::Works; step - 1];
                 acts.push(act);
+                if act == Act::Panics {
+                    cache.expect_panic(["layer-0", "layer-1", "layer-2"][step - 1]);
+                }
                 script.set_all("a", acts);
             }
             source.upsert(plain("a"));
@@ -596,6 +599,11 @@ async fn interleaving(seed: u64) {
     settle().await;
     sleep(secs(2)).await;
     run.check();
+    // Who panics, if anybody, is for the dice to say; the health provider is not.
+    let panics = cache.counters().panics();
+    for name in panics.keys().filter(|name| name.starts_with("custom-")) {
+        cache.expect_panic(name);
+    }
     assert_eq!(run.live.load(SeqCst), 0, "seed {seed}: values left");
     assert_eq!(tasks(), before, "seed {seed}: tasks left");
 }

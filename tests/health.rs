@@ -3,8 +3,7 @@
 mod sim;
 
 use clustercache::{
-    Builder, Changes, ClusterCache, Event, FailureKind, GetError, MemorySource, Phase, Stage,
-    Subscription, Verdict,
+    Changes, Event, FailureKind, GetError, MemorySource, Phase, Stage, Subscription, Verdict,
 };
 use futures_util::{FutureExt, StreamExt};
 use sim::*;
@@ -13,7 +12,7 @@ use tokio::time::{Instant, advance, sleep, sleep_until};
 async fn fleet(
     names: &[String],
     change: impl FnOnce(Builder) -> Builder,
-) -> (World, MemorySource, ClusterCache) {
+) -> (World, MemorySource, Cache) {
     let (world, source) = (World::default(), MemorySource::new("test"));
     for name in names {
         source.upsert(plain(name));
@@ -27,7 +26,7 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("c{n:03}")).collect()
 }
 
-async fn one() -> (World, MemorySource, ClusterCache) {
+async fn one() -> (World, MemorySource, Cache) {
     fleet(&["a".to_owned()], |builder| builder).await
 }
 
@@ -230,6 +229,7 @@ async fn a_probe_that_got_no_permit_is_no_failure() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_the_health_check_is_counted_and_a_failure_of_that_cluster_alone() {
     let (world, _source, cache) = fleet(&["a".to_owned(), "b".to_owned()], |builder| builder).await;
+    cache.expect_panic("net");
     world.set("a", Answers::Panics);
     until(&cache, "a", |state| state.phase == Phase::Down).await;
     let error = cache.state(&key("a")).unwrap().last_error.unwrap();
@@ -376,7 +376,7 @@ async fn a_401_for_everybody_for_a_minute_tears_nothing_down_and_costs_12_reques
 // === The fleet brake ===
 
 /// A fleet of 100, up for long enough to count.
-async fn hundred() -> (Vec<String>, World, MemorySource, ClusterCache) {
+async fn hundred() -> (Vec<String>, World, MemorySource, Cache) {
     let names = names(100);
     let (world, source, cache) = fleet(&names, |builder| builder).await;
     sleep(secs(120)).await;

@@ -15,9 +15,9 @@ use std::{
 
 use async_trait::async_trait;
 use clustercache::{
-    Answer, Changes, CheckContext, CheckError, ClusterCache, ClusterKey, ClusterResource,
-    ClusterSource, EngineStatus, GetError, HealthCheck, InitContext, InitError, MemorySource,
-    Phase, Requires, SourceError, SourceEvent, WaitError,
+    Answer, Changes, CheckContext, CheckError, ClusterKey, ClusterResource, ClusterSource,
+    EngineStatus, GetError, HealthCheck, InitContext, InitError, MemorySource, Phase, Requires,
+    SourceError, SourceEvent, WaitError,
 };
 use futures_util::{FutureExt, StreamExt, stream::BoxStream};
 use sim::*;
@@ -116,7 +116,7 @@ async fn a_source_that_floods_is_asked_to_read_again_and_ends_with_the_cache() {
         dropped: Mutex::new(Some(dropped)),
         rereads,
     };
-    let cache = ClusterCache::builder()
+    let cache = Builder::default()
         .source(flood)
         .resource(Net(world))
         .health_from::<Net>()
@@ -271,6 +271,7 @@ async fn what_a_provider_panics_with_may_panic_in_its_drop() {
             .teardown(|_, _| async { std::panic::panic_any(Bomb) })
     };
     let cache = builder(&world, &source).resource(custom).start().unwrap();
+    cache.expect_panic("custom-0");
     cache.wait_for(&key("a"), LONG).await.unwrap();
     assert_eq!(inits.load(Ordering::Relaxed), 2);
     cache.reconnect(&key("a"));
@@ -279,6 +280,16 @@ async fn what_a_provider_panics_with_may_panic_in_its_drop() {
     assert_eq!((state.phase, state.retiring), (Phase::Connected, 0));
     assert!(cache.shutdown().await.unwrap().is_clean());
     assert_eq!(world.count("a net down"), 2, "{:?}", world.noted());
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "panics that the test did not expect: net (")]
+async fn a_test_in_which_a_provider_panics_unexpectedly_fails_and_names_it() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    world.set("a", Answers::Panics);
+    let cache = builder(&world, &source).start().unwrap();
+    until(&cache, "a", |state| state.attempts > 1).await;
 }
 
 struct Unspeakable;
@@ -318,12 +329,13 @@ impl ClusterSource for Mute {
 async fn an_error_of_a_source_that_panics_when_it_is_told_ends_no_more_than_its_stream() {
     let (world, source) = (World::default(), MemorySource::new("test"));
     source.upsert(plain("a"));
-    let cache = ClusterCache::builder()
+    let cache = Builder::default()
         .source(Mute(source, AtomicUsize::new(0)))
         .resource(Net(world))
         .health_from::<Net>()
         .start()
         .unwrap();
+    cache.expect_panic("mute");
     cache.wait_for(&key("a"), LONG).await.unwrap();
     assert_eq!(cache.counters().panics(), [("mute".into(), 1)].into());
 }
@@ -364,7 +376,7 @@ impl HealthCheck for Patient {
 async fn a_probe_whose_time_is_over_before_it_has_a_permit_is_no_failure() {
     let source = MemorySource::new("test");
     source.upsert(plain("b"));
-    let cache = ClusterCache::builder()
+    let cache = Builder::default()
         .source(source.clone())
         .resource(Patient)
         .health_from::<Patient>()

@@ -8,8 +8,8 @@ use std::sync::{
 };
 
 use clustercache::{
-    Builder, Changes, ClusterCache, ContextError, FailureKind, GetError, InitError, MemorySource,
-    Phase, ResourcePhase, Stage, WaitError,
+    Changes, ClusterCache, ContextError, FailureKind, GetError, InitError, MemorySource, Phase,
+    ResourcePhase, Stage, WaitError,
 };
 use futures_util::StreamExt;
 use sim::*;
@@ -18,7 +18,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-fn start<const N: usize>(names: [&str; N]) -> (World, MemorySource, ClusterCache) {
+fn start<const N: usize>(names: [&str; N]) -> (World, MemorySource, Cache) {
     let (world, source) = (World::default(), MemorySource::new("test"));
     for name in names {
         source.upsert(plain(name));
@@ -85,7 +85,7 @@ async fn shutdown_tears_down_and_every_read_says_so() {
 /// Cluster `a`, with these besides `Net`; not waited for.
 fn with(
     add: impl FnOnce(Builder, &World, &Script) -> Builder,
-) -> (World, Script, MemorySource, ClusterCache) {
+) -> (World, Script, MemorySource, Cache) {
     let (world, script) = <(World, Script)>::default();
     let source = MemorySource::new("test");
     source.upsert(plain("a"));
@@ -180,6 +180,7 @@ async fn a_resource_whose_init_fails_is_retried_alone_while_its_siblings_keep_wh
             .resource(Custom::<0>::new())
     });
     script.set("a", [Act::Fails, Act::Panics, Act::Fails]);
+    cache.expect_panic("layer-0");
     let a = cache.wait_for(&key("a"), LONG).await.unwrap();
     assert_eq!(world.count("a layer-0 tries"), 4);
     assert_eq!(world.count("a net up"), 1);
@@ -282,6 +283,9 @@ async fn a_cluster_is_connected_without_its_optional_resource_which_joins_when_i
             acts.len() + 1
         );
         let panics = acts.iter().filter(|act| **act == Act::Panics).count() as u64;
+        if panics > 0 {
+            cache.expect_panic("layer-0");
+        }
         assert_eq!(cache.counters().panics().values().sum::<u64>(), panics);
     }
 }
@@ -521,6 +525,9 @@ async fn wants_waits_no_longer_than_until_the_other_has_failed_once_or_is_not_ap
             builder.resource(wants).optional(layer::<0>(world, script))
         });
         script.set("a", [act, act]);
+        if act == Act::Panics {
+            cache.expect_panic("layer-0");
+        }
         let begun = Instant::now();
         cache.wait_for(&key("a"), LONG).await.unwrap();
         assert_eq!(begun.elapsed(), secs(0), "{act:?}");
@@ -651,6 +658,7 @@ async fn a_panic_in_a_spawned_task_is_counted_and_makes_its_resource_fail() {
         async { Ok(()) }
     });
     let cache = builder(&world, &source).resource(custom).start().unwrap();
+    cache.expect_panic("custom-0");
     let a = cache.wait_for(&key("a"), LONG).await.unwrap();
     gone(&a.get::<Custom<0>>().unwrap()).await;
     until_up(&cache, "custom-0").await;
@@ -677,6 +685,7 @@ async fn a_failure_that_comes_before_its_init_is_known_to_be_up_is_not_lost() {
         Ok(())
     });
     let cache = builder(&world, &source).resource(custom).start().unwrap();
+    cache.expect_panic("custom-0");
     until(&cache, "a", |_| {
         cache
             .get::<Custom<0>>(&key("a"))

@@ -8,15 +8,14 @@ use std::sync::{
 };
 
 use clustercache::{
-    Changes, ClusterCache, Event, GetError, MemorySource, Phase, ResourcePhase, SourcedAccess,
-    Upsert, Verdict,
+    Changes, Event, GetError, MemorySource, Phase, ResourcePhase, SourcedAccess, Upsert, Verdict,
 };
 use futures_util::StreamExt;
 use sim::*;
 use tokio::time::{Instant, sleep};
 
 /// Cluster `a` with `Net`, and `Layer<0>` and `Layer<1>` by the script.
-async fn connected() -> (World, Script, MemorySource, ClusterCache) {
+async fn connected() -> (World, Script, MemorySource, Cache) {
     let (world, script) = <(World, Script)>::default();
     let source = MemorySource::new("test");
     source.upsert(plain("a"));

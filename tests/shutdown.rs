@@ -558,6 +558,7 @@ async fn a_panic_in_the_drop_of_a_value_is_counted_and_harms_nobody() {
     source.upsert(plain("b"));
     let bad = Custom::<0>::new().init(|_| async { Ok(Bad) });
     let (cache, engine) = builder(&world, &source).resource(bad).build().unwrap();
+    cache.expect_panic("custom-0");
     let engine = tokio::spawn(engine.run());
     assert!(cache.wait_for_start(LONG).await.unwrap());
     source.remove(&key("a"));
@@ -588,6 +589,7 @@ async fn a_panic_in_teardown_is_counted_and_the_rest_is_torn_down() {
         script,
     };
     let cache = builder(&world, &source).resource(layer).start().unwrap();
+    cache.expect_panic("layer-0");
     cache.wait_for(&key("a"), LONG).await.unwrap();
     source.remove(&key("a"));
     world.until_noted("a net down Removed").await;

@@ -5,8 +5,8 @@ mod sim;
 use std::sync::{Arc, Mutex};
 
 use clustercache::{
-    Builder, Changes, ClusterCache, ClusterKey, ClusterSource, GetError, Identity, MemorySource,
-    Phase, SourceError, SourceEvent, SourcedAccess, Upsert, options::GatePolicy,
+    Changes, ClusterKey, ClusterSource, GetError, Identity, MemorySource, Phase, SourceError,
+    SourceEvent, SourcedAccess, Upsert, options::GatePolicy,
 };
 use futures_util::{StreamExt, stream::BoxStream};
 use sim::*;
@@ -27,7 +27,7 @@ fn refused(name: &str, why: &str) -> Upsert {
     Upsert::refused(key(name), why).with_uid(name)
 }
 
-async fn connected(change: impl FnOnce(Builder) -> Builder) -> (World, MemorySource, ClusterCache) {
+async fn connected(change: impl FnOnce(Builder) -> Builder) -> (World, MemorySource, Cache) {
     let (world, source) = (World::default(), MemorySource::new("test"));
     source.upsert(plain("a"));
     let cache = change(builder(&world, &source)).start().unwrap();
@@ -38,7 +38,7 @@ async fn connected(change: impl FnOnce(Builder) -> Builder) -> (World, MemorySou
 // === Several sources ===
 
 /// Two sources: `high` was registered first.
-fn two(high: &MemorySource, low: &MemorySource) -> (World, ClusterCache) {
+fn two(high: &MemorySource, low: &MemorySource) -> (World, Cache) {
     let world = World::default();
     let cache = builder(&world, high).source(low.clone()).start().unwrap();
     (world, cache)
@@ -196,6 +196,7 @@ async fn a_filter_that_panics_lets_nothing_in_and_is_counted() {
         })
         .start()
         .unwrap();
+    cache.expect_panic("test");
     cache.wait_for(&key("b"), LONG).await.unwrap();
     assert!(matches!(
         cache.get::<Net>(&key("a")),
@@ -251,9 +252,9 @@ fn named(name: &str) -> Fact {
     says(SourceEvent::Upsert(plain(name)))
 }
 
-fn fed(fed: &Fed) -> (World, ClusterCache) {
+fn fed(fed: &Fed) -> (World, Cache) {
     let world = World::default();
-    let cache = ClusterCache::builder()
+    let cache = Builder::default()
         .source(fed.clone())
         .resource(Net(world.clone()))
         .health_from::<Net>()
@@ -277,7 +278,10 @@ async fn a_stream_that_ends_fails_or_panics_removes_nothing_before_its_next_sync
         match how {
             0 => drop(first),
             1 => first.try_send(Fact::Fails).ok().unwrap(),
-            _ => first.try_send(Fact::Panics).ok().unwrap(),
+            _ => {
+                cache.expect_panic("fed");
+                first.try_send(Fact::Panics).ok().unwrap();
+            }
         }
         second.try_send(named("a")).ok().unwrap();
         sleep(secs(600)).await;
@@ -317,6 +321,7 @@ async fn a_stream_that_cannot_be_had_is_asked_for_with_backoff() {
         .source(Never(Arc::clone(&asked)))
         .start()
         .unwrap();
+    cache.expect_panic("never");
     sleep(secs(3_600)).await;
     let asked = asked.lock().unwrap().len();
     assert!(
@@ -623,12 +628,13 @@ async fn a_source_that_is_asked_to_read_again_and_panics_is_counted_and_goes_on(
     let (world, inner) = (World::default(), MemorySource::new("inner"));
     inner.upsert(plain("a"));
     world.accept_tokens("a", ["right"]);
-    let cache = ClusterCache::builder()
+    let cache = Builder::default()
         .source(Bad(inner.clone()))
         .resource(Net(world.clone()))
         .health_from::<Net>()
         .start()
         .unwrap();
+    cache.expect_panic("bad");
     sleep(secs(2)).await;
     assert!(cache.counters().panics()["bad"] > 0);
     inner.upsert(cluster("a", "a", "a", "right"));

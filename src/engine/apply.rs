@@ -5,21 +5,20 @@ use std::{
     sync::{Arc, OnceLock, atomic::Ordering},
 };
 
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
+use tokio_util::task::TaskTracker;
 
 use super::{HookKind, Running, hooks};
 use crate::{
     ClusterAccess, ClusterKey, Generation, TeardownReason,
     connection::{Connection, NoValue},
     context::{Attempt, InitContext},
-    hook,
     latch::{Latch, Moment, Moments},
     lifecycle::{
         cluster::{Action, Log},
         resources::Step,
     },
     resource::Life,
-    shared::Shared,
     vitals::Vitals,
 };
 
@@ -33,29 +32,42 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Ends everything at once, the newest value first, without teardown: the engine itself is gone.
-    pub(super) fn drop_all(&self, shared: &Shared) {
+    /// Ends everything without teardown, the newest value first: the engine itself is gone. What is left is named at once; it goes on a task of
+    /// its own, after the teardown that runs, if there is a runtime that can still run one.
+    pub(super) fn drop_all(self, tasks: &TaskTracker) {
         self.abandon.set();
         self.connection.mark_retired(|_| true);
-        let key = &self.connection.key;
-        for attempt in self.connection.running() {
+        self.name_all();
+        let down = hooks::TakeDown {
+            connection: self.connection,
+            slots: None,
+            reason: TeardownReason::Shutdown,
+            before: self.tail,
+            done: Arc::default(),
+            abandon: self.abandon,
+        };
+        if Handle::try_current().is_ok() {
+            tasks.spawn(down.run());
+        }
+    }
+
+    fn name_all(&self) {
+        let (connection, shared) = (&self.connection, &self.connection.shared);
+        let abandoned = |slot, hook| shared.abandoned(&connection.key, slot, hook);
+        for attempt in connection.running() {
             // One that was to be cancelled before, and did not notice, was named then.
             if !attempt.moments.is_set(Moment::Stop) {
-                shared.abandoned(key, attempt.slot, HookKind::Init);
+                abandoned(attempt.slot, HookKind::Init);
             }
             attempt.moments.set(Moment::Stop);
         }
-        if let Some(slot) = self.connection.tearing_down() {
-            shared.abandoned(key, slot, HookKind::Teardown);
-        }
-        while let Some(up) = self.connection.pop(|_| true) {
-            let slot = up.slot();
-            if !up.value.is::<NoValue>() {
-                shared.abandoned(key, slot, HookKind::Teardown);
-            }
-            up.attempt.moments.set(Moment::Ending);
-            up.attempt.moments.set(Moment::Killed);
-            let _ = hook::call(&shared.counters, shared.plan.name(slot), || drop(up));
+        let ending = connection.tearing_down();
+        let up = connection.all_up().into_iter().rev();
+        let up = up
+            .filter(|up| !up.value.is::<NoValue>())
+            .map(|up| up.slot());
+        for slot in ending.into_iter().chain(up) {
+            abandoned(slot, HookKind::Teardown);
         }
     }
 }

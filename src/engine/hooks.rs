@@ -35,14 +35,14 @@ const KILL: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_millis(100);
 
 impl Connection {
-    /// Whether there is an engine that hears it.
-    async fn report(&self, news: News) -> bool {
+    async fn report(&self, news: News) {
         let report = Report {
             key: self.key.clone(),
             generation: self.generation,
             news,
         };
-        self.shared.reports.send(report).await.is_ok()
+        // Without an engine there is nobody to tell: it has dropped all values, or they are on their way.
+        let _ = self.shared.reports.send(report).await;
     }
 }
 
@@ -123,12 +123,7 @@ pub(super) async fn init(cx: InitContext) {
         incarnation,
         outcome,
     };
-    if !connection.report(news).await {
-        // The engine has dropped all values before this one came.
-        while let Some(up) = connection.pop(|_| true) {
-            let _ = hook::call(&shared.counters, who, || drop(up));
-        }
-    }
+    connection.report(news).await;
 }
 
 /// Ends the tasks that a resource spawned: first politely, for as long as `grace`.
@@ -249,6 +244,13 @@ impl TakeDown {
 
     fn abandoned(&self, slot: usize) {
         let shared = self.shared();
+        // An engine that ended before has named what was left.
+        if matches!(
+            shared.registry.status(),
+            EngineStatus::Ended | EngineStatus::Panicked
+        ) {
+            return;
+        }
         shared.counters.abandoned.fetch_add(1, Ordering::Relaxed);
         let resource = shared.plan.name(slot);
         tracing::warn!(cluster = %self.connection.key, resource, "abandoned: its hook did not end in time");
@@ -264,6 +266,22 @@ impl TakeDown {
 
     fn shared(&self) -> &Shared {
         &self.connection.shared
+    }
+}
+
+/// A runtime that ends drops its tasks: then what is left goes at once, still the newest first.
+impl Drop for TakeDown {
+    fn drop(&mut self) {
+        if self.done.is_set() {
+            return;
+        }
+        while let Some(up) = self.connection.pop(|slot| self.takes(slot)) {
+            up.attempt.life.retired.set();
+            up.attempt.moments.set(Moment::Ending);
+            up.attempt.moments.set(Moment::Killed);
+            let who = self.shared().plan.name(up.slot());
+            let _ = hook::call(&self.shared().counters, who, || drop(up));
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Clusters without a network, for tests of the core in simulated time: servers whose answers the test sets, and providers that do what a script
 //! says and write down what was done to them.
-#![allow(dead_code, unreachable_pub)] // each test file uses its part of it
+#![allow(dead_code, unreachable_pub, unused_imports)] // each test file uses its part of it
+
+mod guarded;
 
 use std::{
     any::Any,
@@ -13,12 +15,14 @@ use std::{
 
 use async_trait::async_trait;
 use clustercache::{
-    Answer, Builder, CheckContext, CheckError, ClusterAccess, ClusterCache, ClusterKey,
-    ClusterResource, ClusterState, FailureKind, HealthCheck, InitContext, InitError, MemorySource,
-    Refresh, Requires, Resource, ResourceState, Route, TeardownContext, Upsert,
+    Answer, CheckContext, CheckError, ClusterAccess, ClusterCache, ClusterKey, ClusterResource,
+    ClusterState, FailureKind, HealthCheck, InitContext, InitError, MemorySource, Refresh,
+    Requires, Resource, ResourceState, Route, TeardownContext, Upsert,
 };
 use futures_util::{StreamExt, future::BoxFuture};
 use tokio::sync::Notify;
+
+pub use guarded::{Builder, Cache};
 
 /// All servers of a test, and what was done to providers.
 #[derive(Clone, Default)]
@@ -444,7 +448,7 @@ pub fn key(name: &str) -> ClusterKey {
 
 /// A cache over `Net` only.
 pub fn builder(world: &World, source: &MemorySource) -> Builder {
-    ClusterCache::builder()
+    Builder::default()
         .source(source.clone())
         .resource(Net(world.clone()))
         .health_from::<Net>()
