@@ -1,32 +1,33 @@
 //! One HTTP/2 connection: h2 itself, without a layer between. One task keeps it, and a request is driven by whoever waits for it. What a
-//! stream may hold fits into what the connection may hold, so that nobody who does not read stalls anybody else; when calls wait and
-//! nothing comes, a ping is sent, whose absence starts a probe.
+//! stream may hold fits into what the connection may hold, so that nobody who does not read stalls anybody else.
+
+mod exchange;
+mod keeper;
 
 use std::{
-    future::{Future, poll_fn},
-    pin::Pin,
+    future::poll_fn,
     sync::{
         Arc,
         atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
     },
-    task::{Context, Poll, Waker, ready},
-    time::Duration,
+    task::{Context, Poll, Waker},
 };
 
 use bytes::Bytes;
-use h2::{Ping, PingPong, Reason, RecvStream, SendStream, client};
+use h2::{Reason, client};
 use http::{HeaderMap, HeaderName, Method, Request, Response, header};
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::Body as _;
 use kube::client::Body;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    time::{Instant, Sleep, sleep},
-};
+use tokio::io::{AsyncRead, AsyncWrite};
 
+use self::exchange::{Broken, Exchange};
+pub(crate) use self::{
+    exchange::Received,
+    keeper::{Keeper, Pings},
+};
 use super::{
     error::TransportError,
-    hooks::Signs,
-    link::{HEAD, INFORMATIONAL, Incoming, Sent},
+    link::{HEAD, Incoming, Sent},
     wire::{Record, Wire},
 };
 
@@ -61,13 +62,6 @@ pub(crate) struct Load {
     mute: AtomicU32,
 }
 
-/// What a connection does when calls wait and nothing comes.
-pub(crate) struct Pings {
-    /// For so long, and for as long again after a ping.
-    pub(crate) after: Duration,
-    pub(crate) signs: Arc<dyn Signs>,
-}
-
 impl Http2 {
     /// Begins on `io`, and returns what has to run for as long as the connection. The server is thought to allow `streams` until it
     /// has said so.
@@ -80,7 +74,7 @@ impl Http2 {
         T: AsyncRead + AsyncWrite + Unpin,
     {
         let record = Arc::<Record>::default();
-        let (requests, mut connection) = client::Builder::new()
+        let (requests, connection) = client::Builder::new()
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(HEAD)
@@ -90,14 +84,7 @@ impl Http2 {
             .handshake(Wire::new(io, Arc::clone(&record)))
             .await?;
         let load = Arc::<Load>::default();
-        let keeper = Keeper {
-            ping: connection.ping_pong(),
-            connection,
-            pings,
-            silence: None,
-            load: Arc::clone(&load),
-            record: Arc::clone(&record),
-        };
+        let keeper = Keeper::new(connection, pings, Arc::clone(&load), Arc::clone(&record));
         let sender = Self {
             requests,
             load,
@@ -163,11 +150,7 @@ impl Http2 {
         // An error is of the connection: whether it is of this stream too, the answer says.
         let _ = poll_fn(|cx| self.requests.poll_ready(cx)).await;
         self.opening = false;
-        let exchange = Exchange {
-            answer,
-            upload: (!whole).then(|| Box::new(Upload::new(stream, body))),
-            informational: 0,
-        };
+        let exchange = Exchange::new(answer, (!whole).then_some((stream, body)));
         match (exchange.await, again) {
             (Ok((response, upload)), _) => {
                 let (parts, stream) = response.into_parts();
@@ -222,216 +205,5 @@ fn announce(head: &mut Request<()>, body: &Body) {
         headers
             .entry(header::CONTENT_LENGTH)
             .or_insert_with(|| length.into());
-    }
-}
-
-enum Broken {
-    H2(h2::Error),
-    Other(TransportError),
-}
-
-/// A request whose answer's head has not come.
-struct Exchange {
-    answer: client::ResponseFuture,
-    upload: Option<Box<Upload>>,
-    informational: usize,
-}
-
-impl Future for Exchange {
-    type Output = Result<(Response<RecvStream>, Option<Box<Upload>>), Broken>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        if let Poll::Ready(Err(error)) = poll_upload(&mut this.upload, cx) {
-            return Poll::Ready(Err(Broken::Other(error)));
-        }
-        while let Poll::Ready(Some(Ok(_))) = this.answer.poll_informational(cx) {
-            this.informational += 1;
-            if this.informational > INFORMATIONAL {
-                let error = TransportError::informational();
-                return Poll::Ready(Err(Broken::Other(error)));
-            }
-        }
-        let response = ready!(Pin::new(&mut this.answer).poll(cx)).map_err(Broken::H2)?;
-        Poll::Ready(Ok((response, this.upload.take())))
-    }
-}
-
-/// A request's body on its way. A server may answer before it has all of it.
-struct Upload {
-    stream: SendStream<Bytes>,
-    body: Body,
-    next: Bytes,
-}
-
-/// Fails if the body does; what becomes of the stream is known to whoever waits for the answer.
-fn poll_upload(
-    upload: &mut Option<Box<Upload>>,
-    cx: &mut Context<'_>,
-) -> Poll<Result<(), TransportError>> {
-    let Some(going) = upload else {
-        return Poll::Ready(Ok(()));
-    };
-    let done = ready!(going.poll(cx));
-    *upload = None;
-    Poll::Ready(done)
-}
-
-impl Upload {
-    fn new(stream: SendStream<Bytes>, body: Body) -> Self {
-        Self {
-            stream,
-            body,
-            next: Bytes::new(),
-        }
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
-        loop {
-            if self.next.is_empty() {
-                match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                    Some(Ok(frame)) => self.next = frame.into_data().unwrap_or_default(),
-                    Some(Err(error)) => {
-                        self.stream.send_reset(Reason::CANCEL);
-                        let source = Arc::new(error);
-                        return Poll::Ready(Err(TransportError::Protocol { source }));
-                    }
-                    None => {
-                        let _ = self.stream.send_data(Bytes::new(), true);
-                        return Poll::Ready(Ok(()));
-                    }
-                }
-                continue;
-            }
-            self.stream.reserve_capacity(self.next.len());
-            let Some(Ok(room)) = ready!(self.stream.poll_capacity(cx)) else {
-                return Poll::Ready(Ok(()));
-            };
-            let part = self.next.split_to(room.min(self.next.len()));
-            let last = self.next.is_empty() && self.body.is_end_stream();
-            if self.stream.send_data(part, last).is_err() || last {
-                return Poll::Ready(Ok(()));
-            }
-        }
-    }
-}
-
-/// The body of an answer.
-pub(crate) struct Received {
-    stream: RecvStream,
-    upload: Option<Box<Upload>>,
-    record: Arc<Record>,
-    /// What is still to come, if the server has said.
-    announced: Option<u64>,
-}
-
-impl Received {
-    fn new(
-        stream: RecvStream,
-        headers: &HeaderMap,
-        upload: Option<Box<Upload>>,
-        record: Arc<Record>,
-    ) -> Self {
-        let length = headers.get(header::CONTENT_LENGTH);
-        let length = length.filter(|_| !stream.is_end_stream());
-        Self {
-            announced: length.and_then(|length| length.to_str().ok()?.parse().ok()),
-            stream,
-            upload,
-            record,
-        }
-    }
-
-    pub(crate) fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
-        // What becomes of the rest of a request that is answered is the server's business.
-        let _ = poll_upload(&mut self.upload, cx);
-        loop {
-            return Poll::Ready(match ready!(self.stream.poll_data(cx)) {
-                // What comes next, by whoever reads this.
-                Some(Ok(data)) if data.is_empty() && !self.stream.is_end_stream() => continue,
-                Some(Ok(data)) => {
-                    let _ = self.stream.flow_control().release_capacity(data.len());
-                    if let Some(left) = &mut self.announced {
-                        *left = left.saturating_sub(data.len() as u64);
-                    }
-                    Some(Ok(Frame::data(data)))
-                }
-                // It has said all, and does not want the rest of the request.
-                Some(Err(error)) if error.reason() == Some(Reason::NO_ERROR) => None,
-                Some(Err(error)) => Some(Err(TransportError::from_h2(error, &self.record))),
-                None => None,
-            });
-        }
-    }
-
-    pub(crate) fn is_end_stream(&self) -> bool {
-        self.stream.is_end_stream()
-    }
-
-    pub(crate) fn size_hint(&self) -> SizeHint {
-        self.announced
-            .map_or_else(SizeHint::default, SizeHint::with_exact)
-    }
-}
-
-/// Runs for as long as its connection.
-pub(crate) struct Keeper<T> {
-    connection: client::Connection<Wire<T>, Bytes>,
-    ping: Option<PingPong>,
-    pings: Pings,
-    silence: Option<Silence>,
-    load: Arc<Load>,
-    record: Arc<Record>,
-}
-
-/// Calls wait. There is none, and no timer, while nobody does.
-struct Silence {
-    timer: Pin<Box<Sleep>>,
-    heard: u32,
-    pinged: bool,
-}
-
-impl<T: AsyncRead + AsyncWrite + Unpin> Future for Keeper<T> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.listen(cx);
-        // What ends it is an error of every stream on it too.
-        Pin::new(&mut self.connection).poll(cx).map(|_| ())
-    }
-}
-
-impl<T> Keeper<T> {
-    fn listen(&mut self, cx: &mut Context<'_>) {
-        if self.load.calls.load(Relaxed) == 0 {
-            self.silence = None;
-            return;
-        }
-        let after = self.pings.after;
-        let silence = self.silence.get_or_insert_with(|| Silence {
-            timer: Box::pin(sleep(after)),
-            heard: self.record.heard(),
-            pinged: false,
-        });
-        while silence.timer.as_mut().poll(cx).is_ready() {
-            silence.timer.as_mut().reset(Instant::now() + after);
-            let heard = self.record.heard();
-            if heard != silence.heard {
-                silence.heard = heard;
-                silence.pinged = false;
-            } else if !silence.pinged {
-                silence.pinged = true;
-                if let Some(ping) = &mut self.ping {
-                    // The last one's answer is taken, so that another can be sent.
-                    let _ = ping.poll_pong(cx);
-                    let _ = ping.send_ping(Ping::opaque());
-                }
-            } else if self.load.mute.swap(mark(&self.record), Relaxed) != mark(&self.record) {
-                self.pings.signs.doubt();
-            }
-        }
     }
 }

@@ -22,7 +22,7 @@ use super::{
     Shared,
     dial::Connected,
     error::TransportError,
-    http2::{Http2, Pings},
+    http2::{Http2, Pings, Received},
     tasks::Tasks,
 };
 
@@ -127,7 +127,7 @@ fn failed(mut error: TrySendError<Request<Body>>) -> Sent {
 
 /// The body of an answer as it comes.
 pub(crate) enum Incoming {
-    H2(super::http2::Received),
+    H2(Received),
     H1(hyper::body::Incoming),
 }
 

@@ -220,6 +220,7 @@ async fn an_answer_over_http1_whose_length_is_in_doubt_is_an_error() {
     for head in [
         "content-length: 2\r\ncontent-length: 3\r\n\r\nok",
         "content-length: -1\r\n\r\nok",
+        "content-length: 18446744073709551615\r\n\r\nok",
         "content-length: 2, 3\r\n\r\nok",
         "content-length: 99999999999999999999999\r\n\r\nok",
         "transfer-encoding: chunked\r\n\r\nzz\r\nok\r\n",
