@@ -11,13 +11,8 @@ use crate::{TransportError, status::is_status};
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
-    /// Its first [`MOST`](Self::MOST) bytes.
+    /// What [`Limits::probe`](crate::Limits::probe) lets be read of it.
     pub(crate) body: Bytes,
-}
-
-impl Reply {
-    /// The most that is read of a body, in bytes.
-    pub(crate) const MOST: usize = 64 << 10;
 }
 
 /// Whom one asks.

@@ -28,6 +28,9 @@ pub struct Deadlines {
     pub connect: Duration,
     /// A dial: TLS until the server's first byte, from that to its end, and the beginning of HTTP; and TLS to a proxy; each. Default 5 s.
     pub tls: Duration,
+    /// While calls wait and nothing comes on their HTTP/2 connection for so long, a ping is sent; if nothing comes for as long again, the
+    /// health check asks at once. Default 1 s.
+    pub ping: Duration,
     /// What calls in flight get when the connection is torn down; half of it when the cache shuts down. Default 5 s.
     pub close: Duration,
     /// How long a watch stays on the old connection after the client certificate was replaced; it ends sooner if the old
@@ -48,16 +51,18 @@ impl Deadlines {
             resolve,
             connect,
             tls,
+            ping,
             close,
             drain,
         } = *self;
-        let all: [(&str, Duration); 8] = [
+        let all: [(&str, Duration); 9] = [
             ("call", call),
             ("list", list),
             ("probe", probe),
             ("resolve", resolve),
             ("connect", connect),
             ("tls", tls),
+            ("ping", ping),
             ("close", close),
             ("drain", drain),
         ];
@@ -88,6 +93,7 @@ impl Default for Deadlines {
             resolve: secs(3),
             connect: secs(5),
             tls: secs(5),
+            ping: secs(1),
             close: secs(5),
             drain: secs(600),
         }

@@ -19,7 +19,7 @@
 //! # }
 //! ```
 //!
-//! - One HTTP/2 connection a cluster, or a few of HTTP/1.1 where the server has no HTTP/2. Requests that find none up wait for one dial.
+//! - One HTTP/2 connection a cluster, and more where its streams are all used; or a few of HTTP/1.1 where the server has no HTTP/2. Requests that find none up wait for one dial.
 //! - Every call has a [deadline](Deadlines), waiting and body included. A watch has one until its head.
 //! - A new token is used by the next request, on the same connection. A new client certificate has a new connection; watches end on the
 //!   old one.
@@ -27,6 +27,7 @@
 //!   own. A proxy that the access names is gone through: `http`, `https` (judged by the cluster's CA) or `socks5`. The address policy judges the
 //!   proxy's address, and the endpoint if that is an address itself; a name is resolved by the proxy, whose matter it is then.
 //! - `exec`, `attach` and `portforward` of a [`kube::Api`] work, with kube's feature `ws`: each on a connection of its own, cut as a watch is.
+//! - Every answer has a [limit](Limits): a cluster cannot make us hold more.
 //! - No retries, no redirects. A [`TransportError`] says at which stage a call failed.
 
 mod check;
@@ -34,6 +35,7 @@ mod client;
 mod deadlines;
 mod dialer;
 mod ext;
+mod limits;
 mod provider;
 mod status;
 mod transport;
@@ -42,5 +44,6 @@ pub use client::ClusterClient;
 pub use deadlines::Deadlines;
 pub use dialer::{ByteStream, Destination, Dialer, TcpDialer};
 pub use ext::{ClientExt, ClusterClientExt};
+pub use limits::Limits;
 pub use provider::KubeClient;
-pub use transport::{TlsReason, TransportError, Wait};
+pub use transport::{Part, TlsReason, TransportError, Wait};

@@ -11,7 +11,7 @@ use http::HeaderValue;
 use tokio::time::Instant;
 
 use crate::{
-    ClusterClient, Deadlines, Dialer, TcpDialer, TransportError,
+    ClusterClient, Deadlines, Dialer, Limits, TcpDialer, TransportError,
     check::{Ask, Reply, check, failed},
     transport::{Fresh, Hooks, Transport},
 };
@@ -31,16 +31,18 @@ use crate::{
 pub struct KubeClient {
     user_agent: String,
     deadlines: Arc<Deadlines>,
+    limits: Arc<Limits>,
     dialer: Arc<dyn Dialer>,
 }
 
 impl KubeClient {
-    /// With the default [`Deadlines`], this crate's name as user agent, and a [`TcpDialer`].
+    /// With the default [`Deadlines`] and [`Limits`], this crate's name as user agent, and a [`TcpDialer`].
     pub fn new() -> Self {
         Self {
             user_agent: concat!("clustercache/", env!("CARGO_PKG_VERSION")).into(),
             deadlines: Arc::default(),
             dialer: Arc::new(TcpDialer::new()),
+            limits: Arc::default(),
         }
     }
 
@@ -56,6 +58,12 @@ impl KubeClient {
         self
     }
 
+    /// Other limits on answers.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = Arc::new(limits);
+        self
+    }
+
     /// Another way to the API servers than names and TCP: a tunnel, a simulated network.
     pub fn dialer(mut self, dialer: impl Dialer) -> Self {
         self.dialer = Arc::new(dialer);
@@ -68,6 +76,7 @@ impl fmt::Debug for KubeClient {
         f.debug_struct("KubeClient")
             .field("user_agent", &self.user_agent)
             .field("deadlines", &self.deadlines)
+            .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
 }
@@ -95,7 +104,9 @@ impl ClusterResource for KubeClient {
         let agent = agent.then(|| {
             "the user agent cannot stand in a header; give one of visible ASCII characters".into()
         });
-        agent.into_iter().chain(self.deadlines.mistakes()).collect()
+        let others = self.deadlines.mistakes().into_iter();
+        let others = others.chain(self.limits.mistakes());
+        agent.into_iter().chain(others).collect()
     }
 
     fn init_timeout(&self) -> Duration {
@@ -120,10 +131,14 @@ impl ClusterResource for KubeClient {
                 "the user agent cannot stand in a header; give another one to KubeClient",
             )
         })?;
-        let hooks = Hooks::of(cx, &self.dialer);
-        let transport =
-            Transport::new(cx.access()?, hooks, Arc::clone(&self.deadlines), user_agent)
-                .map_err(InitError::needs_access)?;
+        let transport = Transport::new(
+            cx.access()?,
+            Hooks::of(cx, &self.dialer),
+            Arc::clone(&self.deadlines),
+            Arc::clone(&self.limits),
+            user_agent,
+        )
+        .map_err(InitError::needs_access)?;
         // Waiting for a permit to dial is in here: the deadline of the first answer begins after it.
         transport
             .connected()

@@ -9,8 +9,10 @@ mod classify;
 mod dial;
 mod error;
 mod hooks;
+mod http2;
 mod impersonate;
 mod lease;
+mod limit;
 mod line;
 mod link;
 mod probe;
@@ -23,6 +25,7 @@ mod tests;
 mod tls;
 mod upgrade;
 mod verify;
+mod wire;
 
 use std::{
     future::Future,
@@ -42,7 +45,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
 pub(crate) use self::dial::within;
-pub use self::error::{TlsReason, TransportError, Wait};
+pub use self::error::{Part, TlsReason, TransportError, Wait};
 use self::{
     body::ResponseBody,
     class::Class,
@@ -52,7 +55,7 @@ use self::{
     tls::{AccessProblem, Tls},
 };
 pub(crate) use self::{hooks::Hooks, probe::Fresh};
-use crate::Deadlines;
+use crate::{Deadlines, Limits};
 
 /// Sends requests to one cluster. Clones share everything; when the last is dropped, what is open ends.
 #[derive(Clone)]
@@ -76,6 +79,7 @@ pub(crate) struct Shared {
     target: Target,
     hooks: Hooks,
     deadlines: Arc<Deadlines>,
+    limits: Arc<Limits>,
     user_agent: HeaderValue,
     /// No new calls; watches end.
     closing: CancellationToken,
@@ -92,6 +96,7 @@ impl Transport {
         access: ClusterAccess,
         hooks: Hooks,
         deadlines: Arc<Deadlines>,
+        limits: Arc<Limits>,
         user_agent: HeaderValue,
     ) -> Result<Self, AccessProblem> {
         let tls = Tls::new(&access)?;
@@ -99,6 +104,7 @@ impl Transport {
             target: Target::new(&access)?,
             hooks,
             deadlines,
+            limits,
             user_agent,
             closing: CancellationToken::new(),
             killed: CancellationToken::new(),
@@ -155,7 +161,7 @@ impl Transport {
         let Inner { identity, shared } = &*self.0;
         while !shared.closing.is_cancelled() {
             let line = Arc::clone(&identity.load().line);
-            match line.checkout().await {
+            match line.checkout(Class::Call).await {
                 Ok(_) => return Ok(()),
                 Err(NoLease::Failed(error)) => return Err(error),
                 // There is a newer one: the client certificate was replaced meanwhile.

@@ -6,7 +6,9 @@ use clustercache::{
     ClusterAccess, ClusterCache, ClusterKey, ClusterState, FailureKind, GetError, MemorySource,
     Phase, Upsert,
 };
-use clustercache_client::{ClientExt, ClusterClientExt, Deadlines, KubeClient, TransportError};
+use clustercache_client::{
+    ClientExt, ClusterClientExt, Deadlines, KubeClient, Limits, TransportError,
+};
 use clustercache_testkit::{
     cache::TestCache,
     fleet::{FakeCluster, FakeCredential, ShownCredential},
@@ -241,12 +243,16 @@ async fn what_the_provider_was_given_is_judged_at_start_all_at_once() {
     deadlines.call = Duration::MAX;
     deadlines.tls = Duration::MAX;
     deadlines.probe = Duration::ZERO;
+    deadlines.ping = Duration::ZERO;
+    let mut limits = Limits::default();
+    limits.line = 0;
     let mistakes = ClusterCache::builder()
         .source(MemorySource::new("test"))
         .resource(
             KubeClient::new()
                 .user_agent("two\nlines")
-                .deadlines(deadlines),
+                .deadlines(deadlines)
+                .limits(limits),
         )
         .health_from::<KubeClient>()
         .start()
@@ -257,6 +263,8 @@ async fn what_the_provider_was_given_is_judged_at_start_all_at_once() {
         "deadlines.call",
         "deadlines.tls",
         "deadlines.probe",
+        "deadlines.ping",
+        "limits.line",
     ] {
         assert!(text.contains(named), "{named} in {text}");
     }

@@ -11,13 +11,14 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{
     error::{TransportError, Wait},
     hooks::Signs,
     lease::Lease,
+    limit::Limit,
+    link::Incoming,
 };
 use crate::status;
 
@@ -52,9 +53,10 @@ pub(crate) struct ResponseBody {
 struct Rest {
     incoming: Incoming,
     end: End,
+    limit: Limit,
     listen: Listen,
     signs: Arc<dyn Signs>,
-    /// An HTTP/1.1 connection, which is ours until the end.
+    /// An HTTP/1.1 connection, or a place on one of HTTP/2, which is ours until the end. Goes after what comes over it.
     lease: Option<Lease>,
     /// Counts as a call in flight.
     _call: Option<TaskTrackerToken>,
@@ -74,6 +76,7 @@ impl ResponseBody {
     pub(crate) fn new(
         incoming: Incoming,
         end: End,
+        limit: Limit,
         listen: Listen,
         signs: Arc<dyn Signs>,
         lease: Option<Lease>,
@@ -82,6 +85,7 @@ impl ResponseBody {
         let rest = Rest {
             incoming,
             end,
+            limit,
             listen,
             signs,
             lease,
@@ -134,9 +138,13 @@ impl Body for ResponseBody {
                 other => Some(Err(other.error(Wait::Body))),
             });
         }
-        match ready!(Pin::new(&mut rest.incoming).poll_frame(cx)) {
+        match ready!(rest.incoming.poll_frame(cx)) {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
+                    if let Err(error) = rest.limit.take(data) {
+                        self.rest = None;
+                        return Poll::Ready(Some(Err(error)));
+                    }
                     match &mut rest.listen {
                         Listen::No => (),
                         Listen::Watch => rest.signs.bytes(),
@@ -148,7 +156,7 @@ impl Body for ResponseBody {
             }
             Some(Err(error)) => {
                 self.rest = None;
-                Poll::Ready(Some(Err(TransportError::from_hyper(error))))
+                Poll::Ready(Some(Err(error)))
             }
             None => {
                 self.over();

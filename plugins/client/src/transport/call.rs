@@ -3,7 +3,7 @@
 
 use std::{future::Future, sync::Arc};
 
-use http::{Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use kube::client::Body;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -14,8 +14,9 @@ use super::{
     class::Class,
     error::{TransportError, Wait},
     lease::Lease,
+    limit::Limit,
     line::{Line, NoLease},
-    link::Sent,
+    link::{Incoming, Sent},
 };
 
 /// How often a request is sent that never left.
@@ -48,9 +49,11 @@ impl Transport {
         };
         let mut end = end_of_call(until, after, ends_with.clone());
         prepare(shared, &mut request)?;
+        let decodes = request.headers().contains_key(header::ACCEPT_ENCODING);
+        let theirs = request.headers_mut().remove(header::AUTHORIZATION);
         for _ in 0..SENDS {
             let identity = self.0.identity.load_full();
-            let mut lease = match before(&mut end, identity.line.checkout()).await {
+            let mut lease = match before(&mut end, identity.line.checkout(class)).await {
                 Err(Ending::Deadline(after)) => return Err(no_connection(&identity.line, after)),
                 Err(ending) => return Err(ending.error(Wait::Connection)),
                 Ok(Err(NoLease::Failed(error))) => return Err(error),
@@ -60,12 +63,13 @@ impl Transport {
                 Ok(Err(NoLease::Retired)) => continue,
                 Ok(Ok(lease)) => lease,
             };
-            identity.sign(&mut request);
+            identity.sign(&mut request, theirs.as_ref());
             let sent = before(&mut end, lease.send(request)).await;
-            match sent.map_err(|ending| ending.error(Wait::Head))? {
+            match sent.map_err(|ending| lease.ended(ending))? {
                 Sent::Answered(response) => {
                     let answer = Answer {
                         class,
+                        decodes,
                         end,
                         call,
                         lease,
@@ -84,21 +88,24 @@ impl Transport {
 }
 
 impl Identity {
-    /// Puts our credential on a request. Whoever built it does not choose another.
-    pub(super) fn sign(&self, request: &mut Request<Body>) {
+    /// Puts our credential on a request: whoever built it does not choose another. Where we have none it is `theirs`, and nothing that
+    /// an earlier try has left.
+    pub(super) fn sign(&self, request: &mut Request<Body>, theirs: Option<&HeaderValue>) {
         self.acting.sign(request);
-        if let Some(authorization) = &self.authorization {
-            let authorization = authorization.clone();
-            request
+        match self.authorization.as_ref().or(theirs) {
+            Some(value) => request
                 .headers_mut()
-                .insert(header::AUTHORIZATION, authorization);
-        }
+                .insert(header::AUTHORIZATION, value.clone()),
+            None => request.headers_mut().remove(header::AUTHORIZATION),
+        };
     }
 }
 
 /// An answer's head is here.
 struct Answer {
     class: Class,
+    /// The request asked for an encoding, and whoever built it decodes.
+    decodes: bool,
     end: End,
     call: Option<tokio_util::task::task_tracker::TaskTrackerToken>,
     lease: Lease,
@@ -108,7 +115,7 @@ impl Answer {
     fn take(
         self,
         shared: &Arc<Shared>,
-        response: Response<hyper::body::Incoming>,
+        response: Response<Incoming>,
     ) -> Result<Response<ResponseBody>, TransportError> {
         let signs = &shared.hooks.signs;
         let status = response.status();
@@ -123,6 +130,11 @@ impl Answer {
                 _ => (),
             }
         }
+        if !probe && !self.decodes && is_encoded(&response) {
+            return Err(TransportError::Encoded);
+        }
+        let limit = Limit::of(self.class, status, &shared.limits);
+        limit.admits(response.body().size_hint().lower())?;
         let refusal = status.is_client_error()
             && status != StatusCode::UNAUTHORIZED
             && status != StatusCode::TOO_MANY_REQUESTS;
@@ -138,11 +150,19 @@ impl Answer {
         } else {
             self.end
         };
-        // HTTP/2 shares its connection, which must be free to close behind a watch.
-        let lease = self.lease.is_exclusive().then_some(self.lease);
+        let lease = Some(self.lease.answered());
         let signs = Arc::clone(signs);
-        Ok(response.map(|body| ResponseBody::new(body, end, listen, signs, lease, self.call)))
+        Ok(response
+            .map(|body| ResponseBody::new(body, end, limit, listen, signs, lease, self.call)))
     }
+}
+
+/// In any way at all, `identity` but for.
+fn is_encoded<B>(response: &Response<B>) -> bool {
+    let encodings = response.headers().get_all(header::CONTENT_ENCODING);
+    encodings
+        .iter()
+        .any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 pub(super) fn prepare(shared: &Shared, request: &mut Request<Body>) -> Result<(), TransportError> {

@@ -5,6 +5,7 @@ use std::{error::Error, io, sync::Arc};
 use super::{
     error::{TlsReason, TransportError},
     verify::SelfSigned,
+    wire::Record,
 };
 
 impl TransportError {
@@ -16,15 +17,32 @@ impl TransportError {
     pub(crate) fn from_hyper(error: hyper::Error) -> Self {
         let is_reset = match found(&error) {
             Found::Tls(tls) => return tls,
-            Found::Io(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => false,
-            Found::Io(_) => true,
-            // What the other side said by RST_STREAM or GOAWAY is a reset; what we had to say to it is a breach of the protocol.
-            Found::H2 { by_them } => by_them,
+            Found::Io(kind) => is_reset(kind),
             Found::Nothing => {
                 error.is_incomplete_message() || error.is_closed() || error.is_canceled()
             }
         };
         let source = Arc::new(error);
+        if is_reset {
+            Self::Reset { source }
+        } else {
+            Self::Protocol { source }
+        }
+    }
+
+    /// An error of a stream, on a connection of which that was seen.
+    pub(crate) fn from_h2(error: h2::Error, seen: &Record) -> Self {
+        if let Some(tls) = seen.broke().filter(|_| error.is_io()) {
+            return Self::Tls {
+                reason: TlsReason::of(tls),
+                source: Arc::new(tls.clone()),
+            };
+        }
+        let is_reset = match error.get_io() {
+            Some(io) => is_reset(io.kind()),
+            None => error.is_remote(),
+        };
+        let source = brief(error);
         if is_reset {
             Self::Reset { source }
         } else {
@@ -39,26 +57,36 @@ impl TransportError {
     }
 }
 
+fn is_reset(kind: io::ErrorKind) -> bool {
+    !matches!(
+        kind,
+        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput
+    )
+}
+
+/// What a server says when it goes away is shown escaped, and not all of it.
+fn brief(error: h2::Error) -> Arc<dyn Error + Send + Sync> {
+    const MOST: usize = 256;
+    let text = error.to_string();
+    if text.len() <= MOST {
+        return Arc::new(error);
+    }
+    let text: String = text.chars().take(MOST).collect();
+    Arc::from(Box::from(text))
+}
+
 /// What is at the bottom of an error of hyper.
 enum Found {
     Tls(TransportError),
     Io(io::ErrorKind),
-    H2 { by_them: bool },
     Nothing,
 }
 
 fn found(error: &hyper::Error) -> Found {
     let mut next = Some(error as &(dyn Error + 'static));
     while let Some(inner) = next {
-        let h2 = inner.downcast_ref::<h2::Error>();
-        let io = inner.downcast_ref::<io::Error>();
-        if let Some(io) = io.or_else(|| h2.and_then(h2::Error::get_io)) {
+        if let Some(io) = inner.downcast_ref::<io::Error>() {
             return tls_inside(io).map_or(Found::Io(io.kind()), Found::Tls);
-        }
-        if let Some(h2) = h2 {
-            return Found::H2 {
-                by_them: h2.is_remote(),
-            };
         }
         next = inner.source();
     }

@@ -75,9 +75,9 @@ pub enum TransportError {
     /// The server did not take up HTTP on a new connection.
     #[error("HTTP did not begin on a new connection")]
     Handshake {
-        /// What hyper said.
+        /// What was seen.
         #[source]
-        source: Arc<hyper::Error>,
+        source: Arc<dyn Error + Send + Sync>,
     },
     /// A deadline passed.
     #[error("{stage} took longer than {after:?}")]
@@ -114,6 +114,17 @@ pub enum TransportError {
         #[source]
         source: Arc<dyn Error + Send + Sync>,
     },
+    /// An answer is larger than its limit.
+    #[error("{what} is larger than {limit} bytes{}", what.remedy())]
+    TooLarge {
+        /// What of it.
+        what: Part,
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// An answer is compressed, or otherwise encoded, though its request did not ask for that.
+    #[error("the answer has a Content-Encoding that was not asked for, and is not decoded")]
+    Encoded,
     /// What came back is not what the protocol says.
     #[error("what came back is not proper HTTP")]
     Protocol {
@@ -121,6 +132,38 @@ pub enum TransportError {
         #[source]
         source: Arc<dyn Error + Send + Sync>,
     },
+}
+
+/// What of an answer was too large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Part {
+    /// The answer to a call, or any refusal: [`Limits::call`](crate::Limits::call).
+    Call,
+    /// The answer to a list: [`Limits::list`](crate::Limits::list).
+    List,
+    /// One line of a watch: [`Limits::line`](crate::Limits::line).
+    Line,
+}
+
+impl Part {
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Call => "; raise Limits::call if it is not a mistake",
+            Self::List => "; list in pages, or raise Limits::list",
+            Self::Line => "; raise Limits::line if it is not a mistake",
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Call => "the answer",
+            Self::List => "the answer to a list",
+            Self::Line => "a line of the answer to a watch",
+        })
+    }
 }
 
 /// What a passed deadline was waiting for.
@@ -237,11 +280,20 @@ impl TransportError {
                 }
             }
             Self::Tls { .. } => FailureKind::Tls,
-            Self::Handshake { .. } | Self::Protocol { .. } => FailureKind::Protocol,
+            Self::Handshake { .. }
+            | Self::Protocol { .. }
+            | Self::TooLarge { .. }
+            | Self::Encoded => FailureKind::Protocol,
             Self::Deadline { .. } => FailureKind::TimedOut,
             Self::Busy { .. } | Self::Evicted | Self::Retired => FailureKind::Busy,
             Self::Redirect { status } => FailureKind::Status(status.as_u16()),
             Self::Reset { .. } => FailureKind::Reset,
+        }
+    }
+
+    pub(crate) fn informational() -> Self {
+        Self::Protocol {
+            source: Arc::new(io::Error::other("informational answers come and no other")),
         }
     }
 

@@ -1,12 +1,20 @@
-//! A connection in the hands of one request. One of HTTP/1.1 goes back when its answer has been read to the end, and closes otherwise.
+//! A connection, or a stream of one, in the hands of one request. One of HTTP/1.1 goes back when its answer has been read to the end,
+//! and closes otherwise; a stream of HTTP/2 makes room for another when it is over, however it was.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use http::Request;
 use kube::client::Body;
 
 use super::{
-    line::Line,
+    body::Ending,
+    class::Class,
+    error::{TransportError, Wait},
+    http2::{Http2, Load},
+    line::{Line, STREAM},
     link::{Link, Sent},
 };
 
@@ -15,14 +23,36 @@ pub(crate) struct Lease {
     link: Option<Link>,
     /// Nothing is on its way: another request may use it.
     clean: bool,
+    /// On HTTP/2.
+    _place: Option<Place>,
 }
 
 impl Lease {
-    pub(crate) fn new(of: &Arc<Line>, link: Link) -> Self {
+    /// A connection of HTTP/1.1.
+    pub(crate) fn whole(of: &Arc<Line>, link: Link) -> Self {
         Self {
             line: Arc::clone(of),
             link: Some(link),
             clean: true,
+            _place: None,
+        }
+    }
+
+    /// A stream on a connection of HTTP/2. Under the lock of the line's pool: whoever counts streams sees it.
+    pub(crate) fn stream(of: &Arc<Line>, link: &Http2, class: Class) -> Self {
+        let waits = matches!(class, Class::Call | Class::List);
+        link.load.streams.fetch_add(1, Relaxed);
+        link.load.calls.fetch_add(usize::from(waits), Relaxed);
+        let place = Place {
+            line: Arc::clone(of),
+            load: Arc::clone(&link.load),
+            waits,
+        };
+        Self {
+            line: Arc::clone(of),
+            link: Some(Link::H2(link.clone())),
+            clean: false,
+            _place: Some(place),
         }
     }
 
@@ -46,14 +76,32 @@ impl Lease {
         link.send(request).await
     }
 
+    /// Why there is no head, after a [`send`](Self::send) that was ended.
+    pub(crate) fn ended(&self, ending: Ending) -> TransportError {
+        match (&self.link, ending) {
+            (Some(Link::H2(link)), Ending::Deadline(after)) if link.is_opening() => busy(after),
+            _ => ending.error(Wait::Head),
+        }
+    }
+
+    /// The head of the answer is here. HTTP/2 shares its connection, which must be free to close behind a watch.
+    pub(crate) fn answered(mut self) -> Self {
+        if let Some(Link::H2(_)) = self.link {
+            self.link = None;
+        }
+        self
+    }
+
     /// The answer has been read to its end.
     pub(crate) fn finished(mut self) {
         self.clean = true;
     }
+}
 
-    /// Whether the answer needs the lease until it has been read.
-    pub(crate) fn is_exclusive(&self) -> bool {
-        matches!(self.link, Some(Link::H1(_)))
+fn busy(after: Duration) -> TransportError {
+    TransportError::Busy {
+        what: STREAM,
+        after,
     }
 }
 
@@ -64,5 +112,20 @@ impl Drop for Lease {
         {
             self.line.give_back(link);
         }
+    }
+}
+
+/// A stream's place on its connection.
+struct Place {
+    line: Arc<Line>,
+    load: Arc<Load>,
+    waits: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.load.calls.fetch_sub(usize::from(self.waits), Relaxed);
+        self.load.streams.fetch_sub(1, Relaxed);
+        self.line.made_room();
     }
 }

@@ -1,9 +1,10 @@
-//! The connections that are made with one TLS identity: HTTP/2's one, or a few of HTTP/1.1. Who finds none up waits here, while a task
-//! of the transport dials: once for all of them, and to its end, whoever gives up waiting.
+//! The connections that are made with one TLS identity: one of HTTP/2, and more where its streams are all used, or a few of HTTP/1.1. Who
+//! finds none up, or none with room, waits here, while a task of the transport dials: once for all of them, and to its end, whoever
+//! gives up waiting.
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -12,8 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Shared,
+    class::Class,
     dial::{dial, within},
     error::{TransportError, Wait},
+    http2::{Http2, STREAMS},
     lease::Lease,
     link::Link,
     tasks::Tasks,
@@ -22,8 +25,11 @@ use super::{
 
 /// HTTP/1.1: connections kept without work.
 const IDLE: usize = 4;
-/// HTTP/1.1: connections at all; a watch holds one. Further requests wait until their deadline.
+/// Connections at all; over HTTP/1.1 a watch holds one. Further requests wait until their deadline.
 const MOST: usize = 64;
+
+/// What is short where every stream is used.
+pub(crate) const STREAM: &str = "a stream of an HTTP/2 connection";
 
 pub(crate) struct Line {
     pub(crate) shared: Arc<Shared>,
@@ -39,14 +45,22 @@ struct Pool {
     retired: bool,
     /// What the server chose when it was dialled last.
     http1: bool,
-    shared: Option<Link>,
+    /// HTTP/2: one is filled before the next is used.
+    shared: Vec<Http2>,
+    /// HTTP/1.1.
     idle: Vec<Link>,
-    waiting: VecDeque<oneshot::Sender<Result<Lease, TransportError>>>,
-    /// HTTP/1.1 connections, those being dialled included.
+    /// Probes before others.
+    waiting: VecDeque<Waiter>,
+    /// Connections, those being dialled included.
     open: usize,
     /// Dials under way, and how many of them wait for a permit.
     dials: usize,
     queued: usize,
+}
+
+struct Waiter {
+    class: Class,
+    lease: oneshot::Sender<Result<Lease, TransportError>>,
 }
 
 /// Why there is no connection to be had.
@@ -67,22 +81,22 @@ impl Line {
         })
     }
 
-    /// A connection to send one request on: one that is up, or else the next to be. Has no deadline of its own.
-    pub(crate) async fn checkout(self: &Arc<Self>) -> Result<Lease, NoLease> {
+    /// A connection to send one request on: one that is up and has room, or else the next to be. Has no deadline of its own.
+    pub(crate) async fn checkout(self: &Arc<Self>, class: Class) -> Result<Lease, NoLease> {
         let waiter = {
             let mut pool = self.pool();
             if pool.retired {
                 return Err(NoLease::Retired);
             }
-            if let Some(link) = pool.take() {
-                return Ok(Lease::new(self, link));
+            if let Some(lease) = pool.take(self, class) {
+                return Ok(lease);
             }
             // Of those who gave up nothing is left, also where no dial ever ends for them.
             if pool.waiting.len() == pool.waiting.capacity() {
-                pool.waiting.retain(|waiter| !waiter.is_closed());
+                pool.waiting.retain(|waiter| !waiter.lease.is_closed());
             }
-            let (sender, waiter) = oneshot::channel();
-            pool.waiting.push_back(sender);
+            let (lease, waiter) = oneshot::channel();
+            pool.wait(Waiter { class, lease });
             waiter
         };
         self.dial_if_wanted();
@@ -98,6 +112,8 @@ impl Line {
         match (pool.dials, pool.queued) {
             (0, _) if pool.http1 => Some("one of the HTTP/1.1 connections"),
             (dials, queued) if dials > 0 && dials == queued => Some("a permit to dial"),
+            // A server that allows none at all is not one that we have used up.
+            _ if pool.shared.iter().any(|link| link.limit() > 0) => Some(STREAM),
             _ => None,
         }
     }
@@ -111,7 +127,7 @@ impl Line {
             (
                 std::mem::take(&mut pool.waiting),
                 std::mem::take(&mut pool.idle),
-                pool.shared.take(),
+                std::mem::take(&mut pool.shared),
             )
         };
         drop(rest);
@@ -147,11 +163,20 @@ impl Line {
             };
             // None waits, and enough are kept: it closes.
             let Some(waiter) = waiter else { return };
-            match waiter.send(Ok(Lease::new(self, link))) {
+            match waiter.lease.send(Ok(Lease::whole(self, link))) {
                 Err(Ok(lease)) => link = lease.into_link(),
                 _ => return,
             }
         }
+    }
+
+    /// A stream is over: who waits may have it.
+    pub(crate) fn made_room(self: &Arc<Self>) {
+        let served = self.pool().serve(self);
+        for (waiter, lease) in served {
+            let _ = waiter.lease.send(Ok(lease));
+        }
+        self.dial_if_wanted();
     }
 
     /// Starts the dials that those who wait need.
@@ -159,13 +184,7 @@ impl Line {
         loop {
             {
                 let mut pool = self.pool();
-                let waiting = pool.waiting.len();
-                let wanted = if pool.http1 {
-                    pool.dials < waiting && pool.open < MOST
-                } else {
-                    pool.dials == 0 && waiting > 0
-                };
-                if !wanted || pool.retired {
+                if pool.retired || !pool.wants_dial() {
                     return;
                 }
                 pool.open += 1;
@@ -190,33 +209,44 @@ impl Line {
         pool.dials -= 1;
         match link {
             _ if pool.retired => drop(pool),
-            Ok(Link::H2(sender)) => {
+            Ok(Link::H2(link)) => {
                 pool.http1 = false;
-                pool.open -= 1;
-                pool.shared = Some(Link::H2(sender.clone()));
-                let waiting = std::mem::take(&mut pool.waiting);
+                pool.shared.push(link);
                 drop(pool);
-                for waiter in waiting {
-                    let _ = waiter.send(Ok(Lease::new(self, Link::H2(sender.clone()))));
-                }
+                self.made_room();
             }
             Ok(link) => {
                 pool.http1 = true;
                 drop(pool);
                 self.give_back(link);
+                self.dial_if_wanted();
             }
             Err(error) => {
                 pool.open -= 1;
+                pool.forget_closed();
+                // There are streams, which end: nobody needs this dial to go on. The next who waits tries another.
+                if !pool.shared.is_empty() {
+                    return;
+                }
                 // Over HTTP/1.1 each has a dial of its own; else this was everybody's.
                 let one = if pool.http1 { 1 } else { usize::MAX };
                 let count = pool.waiting.len().min(one);
                 let failed: Vec<_> = pool.waiting.drain(..count).collect();
                 drop(pool);
                 for waiter in failed {
-                    let _ = waiter.send(Err(error.clone()));
+                    let _ = waiter.lease.send(Err(error.clone()));
                 }
+                self.dial_if_wanted();
             }
         }
+    }
+
+    /// A connection is over.
+    fn ended(self: &Arc<Self>) {
+        let mut pool = self.pool();
+        pool.open -= 1;
+        pool.forget_closed();
+        drop(pool);
         self.dial_if_wanted();
     }
 
@@ -226,22 +256,78 @@ impl Line {
         self.pool().waiting.len()
     }
 
+    /// How many connections of HTTP/2 there are.
+    #[cfg(test)]
+    pub(crate) fn connections(&self) -> usize {
+        self.pool().shared.len()
+    }
+
     fn pool(&self) -> MutexGuard<'_, Pool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Pool {
-    /// A connection that is up, as far as can be seen.
-    fn take(&mut self) -> Option<Link> {
-        if let Some(Link::H2(sender)) = &self.shared {
-            if !sender.is_closed() {
-                return Some(Link::H2(sender.clone()));
-            }
-            self.shared = None;
+    /// A connection that is up, as far as can be seen, and has room.
+    fn take(&mut self, line: &Arc<Line>, class: Class) -> Option<Lease> {
+        self.forget_closed();
+        let probe = matches!(class, Class::Probe(_));
+        let has_room = |link: &&Http2| link.has_room(probe);
+        let links = || self.shared.iter().filter(has_room);
+        // One that answers no ping is for those who find no other.
+        if let Some(link) = links().find(|link| !link.is_mute()).or(links().next()) {
+            return Some(Lease::stream(line, link, class));
         }
         self.idle.retain(|link| !link.is_closed());
-        self.idle.pop()
+        Some(Lease::whole(line, self.idle.pop()?))
+    }
+
+    fn wait(&mut self, waiter: Waiter) {
+        match waiter.class {
+            Class::Probe(_) => self.waiting.push_front(waiter),
+            _ => self.waiting.push_back(waiter),
+        }
+    }
+
+    /// Those of the queue for whom there is a stream now.
+    fn serve(&mut self, line: &Arc<Line>) -> Vec<(Waiter, Lease)> {
+        let mut served = Vec::new();
+        if self.shared.is_empty() {
+            return served;
+        }
+        while let Some(waiter) = self.waiting.pop_front() {
+            if waiter.lease.is_closed() {
+                continue;
+            }
+            let Some(lease) = self.take(line, waiter.class) else {
+                self.waiting.push_front(waiter);
+                return served;
+            };
+            served.push((waiter, lease));
+        }
+        // None waits: what is not used beside the first closes.
+        let mut nth = 0;
+        self.shared.retain(|link| {
+            nth += 1;
+            nth == 1 || link.load.streams.load(Relaxed) > 0
+        });
+        served
+    }
+
+    fn wants_dial(&self) -> bool {
+        let waiting = self.waiting.len();
+        if self.open >= MOST {
+            return false;
+        }
+        if self.http1 {
+            return self.dials < waiting;
+        }
+        // A server that allows no streams allows none on another connection.
+        self.dials == 0 && waiting > 0 && self.shared.iter().all(|link| link.limit() > 0)
+    }
+
+    fn forget_closed(&mut self) {
+        self.shared.retain(|link| !link.is_closed());
     }
 }
 
@@ -265,11 +351,17 @@ impl Dialling {
         let weak = Arc::downgrade(&self.line);
         let ended = move || {
             if let Some(line) = weak.upgrade() {
-                line.pool().open -= 1;
-                line.dial_if_wanted();
+                line.ended();
             }
         };
-        let begin = Link::begin(stream, &self.line.tasks, ended);
+        // What it allows on one connection it allows on another.
+        let streams = self
+            .line
+            .pool()
+            .shared
+            .first()
+            .map_or(STREAMS, Http2::limit);
+        let begin = Link::begin(stream, streams, &shared, &self.line.tasks, ended);
         let link = within(Wait::Handshake, deadlines.tls, begin).await?;
         drop(permit);
         link

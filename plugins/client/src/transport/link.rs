@@ -1,74 +1,80 @@
 //! One connection that is up: HTTP/2 shared by all requests, or HTTP/1.1 for one at a time. Heads are limited here, and so is what
 //! a server can make us hold.
 
-use std::sync::Arc;
-
-use super::{dial::Connected, error::TransportError, tasks::Tasks};
-use http::{Request, Response};
-use hyper::{
-    body::Incoming,
-    client::conn::{TrySendError, http1, http2},
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
 };
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::client::conn::{TrySendError, http1};
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Shared,
+    dial::Connected,
+    error::TransportError,
+    http2::{Http2, Pings, Received},
+    tasks::Tasks,
+};
 
 /// The most that a head may take, in bytes.
-pub(super) const HEAD: u32 = 32 << 10;
-/// What may come on one HTTP/2 stream before it is read: a megabyte each round trip is enough for large lists from far away.
-const STREAM_WINDOW: u32 = 1 << 20;
-/// And on all streams: bodies that nobody reads do not stall watches and probes before there are sixteen of them.
-const CONNECTION_WINDOW: u32 = 16 << 20;
-/// What a request's body may have waiting to be written.
-const SEND_BUFFER: usize = 64 << 10;
+pub(crate) const HEAD: u32 = 32 << 10;
+/// How many informational answers, `100 Continue` and the like, may come before the one that counts.
+pub(crate) const INFORMATIONAL: usize = 8;
 
 /// What sends requests on a connection. The connection closes when all are dropped and the last answer has ended.
 pub(crate) enum Link {
-    H2(http2::SendRequest<Body>),
+    H2(Http2),
     H1(http1::SendRequest<Body>),
 }
 
 /// What became of a request.
 pub(crate) enum Sent {
     Answered(Response<Incoming>),
-    /// Nothing of it has left: the connection was closed before.
+    /// The server has not looked at it, if anything of it has left at all: it may be sent again, whatever it asks for.
     Unsent(Box<Request<Body>>),
     Failed(TransportError),
 }
 
 impl Link {
-    /// Begins HTTP on `stream`, as the server chose by ALPN. `ended` runs when an HTTP/1.1 connection is over.
+    /// Begins HTTP on `stream`, as the server chose by ALPN. `ended` runs when the connection is over. A server of HTTP/2 is thought to
+    /// allow `streams` until it has said so.
     pub(crate) async fn begin(
         stream: Connected,
+        streams: usize,
+        shared: &Shared,
         tasks: &Tasks,
         ended: impl FnOnce() + Send + 'static,
     ) -> Result<Self, TransportError> {
-        let h2 = stream.is_http2();
-        let io = TokioIo::new(stream);
-        let failed = |error| TransportError::Handshake {
-            source: Arc::new(error),
-        };
-        if h2 {
-            let (sender, connection) = http2::Builder::new(tasks.clone())
-                .initial_stream_window_size(STREAM_WINDOW)
-                .initial_connection_window_size(CONNECTION_WINDOW)
-                .max_header_list_size(HEAD)
-                .max_send_buf_size(SEND_BUFFER)
-                .handshake(io)
-                .await
-                .map_err(failed)?;
-            // What ends it is an error of every request on it too.
-            tasks.spawn(connection);
+        if stream.is_http2() {
+            let pings = Pings {
+                after: shared.deadlines.ping,
+                signs: Arc::clone(&shared.hooks.signs),
+            };
+            let begun = Http2::begin(stream, streams, pings).await;
+            let (sender, keeper) = begun.map_err(|source| TransportError::Handshake {
+                source: Arc::new(source),
+            })?;
+            tasks.spawn_then(keeper, ended);
             return Ok(Self::H2(sender));
         }
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(HEAD as usize)
-            .handshake(io)
+            .handshake(TokioIo::new(stream))
             .await
-            .map_err(failed)?;
-        tasks.spawn(async move {
-            let _ = connection.await;
-            ended();
-        });
+            .map_err(|source| TransportError::Handshake {
+                source: Arc::new(source),
+            })?;
+        tasks.spawn_then(connection, ended);
         Ok(Self::H1(sender))
     }
 
@@ -80,20 +86,35 @@ impl Link {
     }
 
     pub(crate) async fn send(&mut self, request: Request<Body>) -> Sent {
-        let answer = match self {
-            Self::H2(sender) => sender.try_send_request(request).await,
+        match self {
+            Self::H2(sender) => sender.send(request).await,
             Self::H1(sender) => {
                 // The last answer has been read; its connection may not have seen that yet.
                 if sender.ready().await.is_err() {
                     return Sent::Unsent(Box::new(request));
                 }
-                sender.try_send_request(request).await
+                send_http1(sender, request).await
             }
-        };
-        match answer {
-            Ok(response) => Sent::Answered(response),
-            Err(error) => failed(error),
         }
+    }
+}
+
+async fn send_http1(sender: &mut http1::SendRequest<Body>, mut request: Request<Body>) -> Sent {
+    let too_many = CancellationToken::new();
+    let (count, told) = (AtomicUsize::new(0), too_many.clone());
+    hyper::ext::on_informational(&mut request, move |_| {
+        if count.fetch_add(1, Relaxed) == INFORMATIONAL {
+            told.cancel();
+        }
+    });
+    let answer = tokio::select! {
+        biased;
+        () = too_many.cancelled() => return Sent::Failed(TransportError::informational()),
+        answer = sender.try_send_request(request) => answer,
+    };
+    match answer {
+        Ok(response) => Sent::Answered(response.map(Incoming::H1)),
+        Err(error) => failed(error),
     }
 }
 
@@ -101,5 +122,40 @@ fn failed(mut error: TrySendError<Request<Body>>) -> Sent {
     match error.take_message() {
         Some(request) => Sent::Unsent(Box::new(request)),
         None => Sent::Failed(TransportError::from_hyper(error.into_error())),
+    }
+}
+
+/// The body of an answer as it comes.
+pub(crate) enum Incoming {
+    H2(Received),
+    H1(hyper::body::Incoming),
+}
+
+impl Incoming {
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        match self {
+            Self::H2(body) => body.poll_frame(cx),
+            Self::H1(body) => {
+                let frame = Pin::new(body).poll_frame(cx);
+                frame.map_err(TransportError::from_hyper)
+            }
+        }
+    }
+
+    pub(crate) fn is_end_stream(&self) -> bool {
+        match self {
+            Self::H2(body) => body.is_end_stream(),
+            Self::H1(body) => body.is_end_stream(),
+        }
+    }
+
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::H2(body) => body.size_hint(),
+            Self::H1(body) => body.size_hint(),
+        }
     }
 }

@@ -17,6 +17,8 @@ use super::{
     dial::dial,
     error::{TransportError, Wait},
     hooks::Gate,
+    http2::STREAMS,
+    limit::Limit,
     link::{Link, Sent},
     tasks::Tasks,
 };
@@ -29,7 +31,7 @@ impl Transport {
             .send(question(path), Class::Probe(until))
             .await?
             .into_parts();
-        Reply::read(parts.status, body).await
+        Reply::read(parts.status, body, self.0.shared.limits.probe).await
     }
 
     /// Dials a connection of its own for questions; it closes when it is dropped.
@@ -51,7 +53,7 @@ impl Transport {
         let closed = tasks.killed.clone().drop_guard();
         let up = async {
             let (stream, _permit) = dial(shared, &identity.line.tls, permit).await?;
-            Link::begin(stream, &tasks, || ()).await
+            Link::begin(stream, STREAMS, shared, &tasks, || ()).await
         };
         let stage = Wait::Connection;
         let link = timeout_at(until, up).await;
@@ -84,7 +86,7 @@ impl Fresh {
         let mut end = end_of_call(until, after, self.shared.killed.clone());
         let mut request = question(path);
         prepare(&self.shared, &mut request)?;
-        self.identity.sign(&mut request);
+        self.identity.sign(&mut request, None);
         match self.link {
             Link::H2(_) => self.shared.target.absolute(&mut request),
             Link::H1(_) => self.shared.target.origin(&mut request),
@@ -100,8 +102,8 @@ impl Fresh {
         };
         let (parts, body) = response.into_parts();
         let signs = Arc::clone(&self.shared.hooks.signs);
-        let body = ResponseBody::new(body, end, Listen::No, signs, None, None);
-        Reply::read(parts.status, body).await
+        let body = ResponseBody::new(body, end, Limit::None, Listen::No, signs, None, None);
+        Reply::read(parts.status, body, self.shared.limits.probe).await
     }
 }
 
@@ -113,14 +115,19 @@ fn question(path: &str) -> Request<Body> {
 
 impl Reply {
     /// Reads a body up to the limit of an answer to a question; what is beyond is not asked for.
-    async fn read(status: StatusCode, mut body: ResponseBody) -> Result<Self, TransportError> {
+    async fn read(
+        status: StatusCode,
+        mut body: ResponseBody,
+        most: u64,
+    ) -> Result<Self, TransportError> {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         let mut bytes = Vec::new();
-        while bytes.len() < Self::MOST {
+        while bytes.len() < most {
             let Some(frame) = body.frame().await else {
                 break;
             };
             if let Ok(data) = frame?.into_data() {
-                let room = Self::MOST - bytes.len();
+                let room = most - bytes.len();
                 bytes.extend_from_slice(&data[..data.len().min(room)]);
             }
         }

@@ -41,6 +41,18 @@ impl Tasks {
         self.all.spawn(self.own.track_future(task));
     }
 
+    /// And runs `then` when the task has ended by itself.
+    pub(crate) fn spawn_then<F>(&self, task: F, then: impl FnOnce() + Send + 'static)
+    where
+        F: Future + Send + 'static,
+        F::Output: Send,
+    {
+        self.spawn(Then {
+            task,
+            then: Some(then),
+        });
+    }
+
     /// Returns when there are none.
     pub(crate) async fn gone(&self) {
         self.own.close();
@@ -48,19 +60,31 @@ impl Tasks {
     }
 }
 
-/// Hyper's own tasks of an HTTP/2 connection, and of each request on it, are ours too.
-impl<F> hyper::rt::Executor<F> for Tasks
-where
-    F: Future + Send + 'static,
-    F::Output: Send,
-{
-    fn execute(&self, task: F) {
-        self.spawn(task);
+pin_project! {
+    // Both by hand: an async block would hold what it is given twice, and the task of an HTTP/2 connection is large.
+    struct Then<F, T> {
+        #[pin]
+        task: F,
+        then: Option<T>,
+    }
+}
+
+impl<F: Future, T: FnOnce()> Future for Then<F, T> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        let done = this.task.poll(cx).map(|_| ());
+        if done.is_ready()
+            && let Some(then) = this.then.take()
+        {
+            then();
+        }
+        done
     }
 }
 
 pin_project! {
-    // By hand: an async block would hold what it is given twice, and the task of an HTTP/2 connection is large.
     struct Until<F> {
         #[pin]
         killed: WaitForCancellationFutureOwned,

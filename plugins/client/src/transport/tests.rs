@@ -1,4 +1,4 @@
-//! The transport against fake API servers over real TLS, and against a raw one that says byte for byte what it is told. A test waits for
+//! The transport against fake API servers over real TLS, and against raw ones that say byte for byte what they are told. A test waits for
 //! what the server or the transport says has happened, never for time to pass.
 
 mod calls;
@@ -7,10 +7,16 @@ mod checks;
 mod close;
 mod credentials;
 mod dialling;
+mod floods;
+mod frames;
+mod goaway;
 mod http1;
+mod limits;
 mod peer;
+mod pings;
 mod raw;
 mod rig;
+mod streams;
 mod tls;
 mod upgrade;
 mod ways;

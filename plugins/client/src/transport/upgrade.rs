@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, header};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
@@ -21,10 +21,12 @@ use super::{
     Identity, Shared, Transport,
     body::{End, Ending, Listen, ResponseBody},
     call::{before, end_of_call, prepare},
+    class::Class,
     dial::{Connected, dial},
     error::{TransportError, Wait},
+    limit::Limit,
     line::Line,
-    link::HEAD,
+    link::{HEAD, Incoming},
 };
 
 /// What may be on its way in the pipe, each way: one TLS record.
@@ -64,7 +66,8 @@ impl Transport {
         let (mut sender, connection) = up.await.map_err(TransportError::from_hyper)?;
         line.tasks.spawn(connection.with_upgrades());
         drop(permit);
-        identity.sign(&mut request);
+        let theirs = request.headers_mut().remove(header::AUTHORIZATION);
+        identity.sign(&mut request, theirs.as_ref());
         shared.target.origin(&mut request);
         let answer = before(&mut end, sender.send_request(request)).await;
         let answer = answer.map_err(|ending| ending.error(Wait::Head))?;
@@ -96,8 +99,12 @@ fn taken(
         _ if status.is_client_error() => Listen::Refusal(Vec::new()),
         _ => Listen::No,
     };
+    let limit = Limit::of(Class::Stream, status, &shared.limits);
     let signs = Arc::clone(signs);
-    Ok(response.map(|body| ResponseBody::new(body, end, listen, signs, None, None)))
+    Ok(response.map(|body| {
+        let body = Incoming::H1(body);
+        ResponseBody::new(body, end, limit, listen, signs, None, None)
+    }))
 }
 
 /// Carries bytes between the connection and the end of a pipe that is returned, until either ends, or the line's watches are cut.

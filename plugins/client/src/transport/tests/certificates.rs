@@ -57,7 +57,7 @@ async fn an_idle_old_connection_closes_at_once() {
     rig.transport
         .refresh(&certified(&rig.cluster, "new", Validity::years()));
     soon(rig.cluster.connections_closed()).await;
-    rig.until(|rig| rig.transport.tasks() == 0).await;
+    rig.connections_over().await;
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ async fn connections_that_the_server_closed_cost_no_call() {
     let rig = rig("closed");
     rig.text("/version").await.unwrap();
     rig.cluster.close_connections();
-    rig.until(|rig| rig.transport.tasks() == 0).await;
+    rig.connections_over().await;
     rig.text("/version").await.unwrap();
 }
 

@@ -1,6 +1,6 @@
 //! A server over real TLS that reads one head and answers with the given bytes: for answers that no proper server gives.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, net::SocketAddr, sync::Arc};
 
 use clustercache::ClusterAccess;
 use clustercache_testkit::pki::{ClusterCa, Validity};
@@ -9,7 +9,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::task::AbortOnDropHandle;
 
 /// What comes after the bytes.
@@ -30,25 +30,41 @@ pub(super) struct RawServer {
 }
 
 impl RawServer {
-    /// Answers each request with the next of `answers`, for ever with the last.
+    /// Answers each request over HTTP/1.1 with the next of `answers`, for ever with the last.
     pub(super) async fn start(answers: Vec<(String, Then)>) -> Self {
+        let answers: Arc<[_]> = answers.into();
+        Self::serving(&[], move |_, stream| serve(stream, Arc::clone(&answers))).await
+    }
+
+    /// Does with each connection, of which this is the n-th from 0, what it is told.
+    pub(super) async fn serving<F, S>(alpn: &[&[u8]], serve: F) -> Self
+    where
+        F: Fn(usize, TlsStream<TcpStream>) -> S + Send + Sync + 'static,
+        S: Future<Output = ()> + Send + 'static,
+    {
         let ca = ClusterCa::new("raw").unwrap();
         let leaf = ca.server(Validity::years()).unwrap();
         let key: PrivateKeyDer<'static> = leaf.key_der();
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
             .with_single_cert(vec![leaf.certificate_der().clone()], key)
             .unwrap();
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, ca) = (listener.local_addr().unwrap(), ca.pem());
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let answers: Arc<[_]> = answers.into();
+        let serve = Arc::new(serve);
         let accepting = async move {
-            loop {
+            for nth in 0.. {
                 let (tcp, _) = listener.accept().await.unwrap();
-                tokio::spawn(serve(acceptor.clone(), tcp, Arc::clone(&answers)));
+                let (acceptor, serve) = (acceptor.clone(), Arc::clone(&serve));
+                tokio::spawn(async move {
+                    if let Ok(stream) = acceptor.accept(tcp).await {
+                        serve(nth, stream).await;
+                    }
+                });
             }
         };
         let accepting = AbortOnDropHandle::new(tokio::spawn(accepting));
@@ -57,6 +73,10 @@ impl RawServer {
             ca,
             _accepting: accepting,
         }
+    }
+
+    pub(super) fn ca(&self) -> String {
+        self.ca.clone()
     }
 
     pub(super) fn access(&self) -> ClusterAccess {
@@ -68,10 +88,7 @@ impl RawServer {
     }
 }
 
-async fn serve(acceptor: TlsAcceptor, tcp: TcpStream, answers: Arc<[(String, Then)]>) {
-    let Ok(mut stream) = acceptor.accept(tcp).await else {
-        return;
-    };
+async fn serve(mut stream: TlsStream<TcpStream>, answers: Arc<[(String, Then)]>) {
     for turn in 0.. {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -85,7 +102,7 @@ async fn serve(acceptor: TlsAcceptor, tcp: TcpStream, answers: Arc<[(String, The
         let _ = stream.flush().await;
         match then {
             Then::Next => (),
-            Then::Hang => tokio::time::sleep(Duration::from_secs(600)).await,
+            Then::Hang => std::future::pending().await,
             Then::Reset => {
                 let _ = stream.get_ref().0.set_zero_linger();
                 return;

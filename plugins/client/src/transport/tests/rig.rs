@@ -16,7 +16,7 @@ use http::{HeaderValue, Request, Response};
 use kube::client::Body;
 
 use crate::{
-    Deadlines, Dialer, TcpDialer,
+    Deadlines, Dialer, Limits, TcpDialer,
     transport::{
         Class, Transport, TransportError,
         body::ResponseBody,
@@ -126,14 +126,12 @@ impl Rig {
         self.transport.close(grace).await;
     }
 
-    /// Waits for something that has no event of its own to wait for.
-    pub(super) async fn until(&self, holds: impl Fn(&Self) -> bool) {
-        soon(async {
-            while !holds(self) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        })
-        .await;
+    /// Returns when the transport has seen that its connections are over.
+    pub(super) async fn connections_over(&self) {
+        let tasks = &self.transport.0.shared.tasks;
+        tasks.close();
+        soon(tasks.wait()).await;
+        tasks.reopen();
     }
 }
 
@@ -143,9 +141,19 @@ pub(super) fn transport(
     signs: Arc<Heard>,
     change: impl FnOnce(&mut Deadlines),
 ) -> Transport {
+    limited(access, gate, signs, change, Limits::default())
+}
+
+pub(super) fn limited(
+    access: ClusterAccess,
+    gate: Box<dyn Gate>,
+    signs: Arc<Heard>,
+    change: impl FnOnce(&mut Deadlines),
+    limits: Limits,
+) -> Transport {
     let mut deadlines = Deadlines::default();
     change(&mut deadlines);
-    dialled_by(TcpDialer::new(), access, gate, signs, deadlines)
+    made(TcpDialer::new(), access, gate, signs, deadlines, limits)
 }
 
 pub(super) fn dialled_by(
@@ -154,6 +162,17 @@ pub(super) fn dialled_by(
     gate: Box<dyn Gate>,
     signs: Arc<Heard>,
     deadlines: Deadlines,
+) -> Transport {
+    made(dialer, access, gate, signs, deadlines, Limits::default())
+}
+
+fn made(
+    dialer: impl Dialer,
+    access: ClusterAccess,
+    gate: Box<dyn Gate>,
+    signs: Arc<Heard>,
+    deadlines: Deadlines,
+    limits: Limits,
 ) -> Transport {
     let hooks = Hooks {
         cluster: ClusterKey::named("rig"),
@@ -165,6 +184,7 @@ pub(super) fn dialled_by(
         access,
         hooks,
         Arc::new(deadlines),
+        Arc::new(limits),
         HeaderValue::from_static("test"),
     )
     .unwrap()
