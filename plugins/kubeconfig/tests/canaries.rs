@@ -259,6 +259,7 @@ fn scripts() -> Vec<String> {
         answer(&format!(
             r#""clientKeyData":"{CANARY}","clientCertificateData":"{CANARY}""#
         )),
+        token(CANARY).replace("{\"token", &format!("\"{CANARY}\", \"x\": {{\"token")),
         token(CANARY).replace("ExecCredential", CANARY),
         token(CANARY).replace("client.authentication.k8s.io/v1", CANARY),
         format!("echo {CANARY}"),

@@ -394,7 +394,9 @@ async fn a_program_is_killed_when_its_cluster_goes_and_when_the_source_stops() {
         programs.user(name, &script)
     };
     let (a, b) = (hangs("a"), hangs("b"));
-    let source = programs.source(&[("a", 1, &a), ("b", 2, &b)]);
+    let source = programs
+        .source(&[("a", 1, &a), ("b", 2, &b)])
+        .exec_deadline(Duration::from_secs(3_600));
     let mut events = waiting(&source, &["a", "b"]).await;
     // It runs as long as somebody listens.
     let pids = async |name: &str| {
