@@ -7,6 +7,7 @@ use clustercache::{
     Changes, ClusterAccess, ClusterKey, GetError, Identity, Phase, Upsert, Verdict,
 };
 use clustercache_client::{ClientExt, KubeClient};
+use clustercache_kubeconfig::Policy;
 use clustercache_testkit::{
     fleet::{FakeCluster, FakeCredential, OldEndpoint, ShownCredential},
     pki::Validity,
@@ -371,6 +372,47 @@ async fn a_kubeconfig_is_mended_broken_and_changed_without_a_restart() -> Tested
     rig.connected(&second_key).await?;
     assert!(held.is_current());
     file.until_problem(false).await?;
+    rig.end().await
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_is_asked_again_after_a_401_and_its_new_token_is_taken_in_place() -> Tested {
+    let folder = tempfile::tempdir()?;
+    let answer = folder.path().join("answer");
+    let give = |token: &str| {
+        let answered = serde_json::json!({
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "kind": "ExecCredential",
+            "status": { "token": token },
+        });
+        std::fs::write(&answer, answered.to_string())
+    };
+    let file = KubeconfigOnDisk::new("clusters: []\ncontexts: []\nusers: []\n")?;
+    let policy = Policy::operator().allow_exec(["cat"]);
+    let rig = Rig::over(1, file.source().policy(policy)).await?;
+    let cluster = &rig.fleet[0];
+    let (key, first) = (key_of(cluster), cluster.token());
+    let exec = format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: cat, args: ['{}']}}",
+        answer.display()
+    );
+    let document = cluster.kubeconfig();
+    let token = format!("token: {first:?}");
+    anyhow::ensure!(document.contains(&token), "{document}");
+    give(&first)?;
+    file.write(&document.replace(&token, &exec))?;
+    rig.connected(&key).await?;
+    let held = rig.cache.get::<KubeClient>(&key)?;
+
+    // Nothing says that the token has changed but the cluster's 401.
+    let second = ShownCredential::Token(cluster.rotate_token());
+    give(&cluster.token())?;
+    let shown = cluster.next_request(move |request| request.credential == second);
+    limited("a request with the new token", shown).await?;
+    nodes(&rig, &key).await?;
+    assert!(held.is_current(), "it was initialised again");
+    assert_eq!(rig.cache.counters().connects(), 1);
     rig.end().await
 }
 

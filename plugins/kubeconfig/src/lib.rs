@@ -31,7 +31,7 @@
 //! - Its environment is empty but for `PATH`, the file's `env`, what [`exec_env`](Policy::exec_env) gives (which wins), and
 //!   `KUBERNETES_EXEC_INFO`. Nobody is there to talk to it: its input is closed, and `interactiveMode: Always` is refused.
 //! - It has 30 s ([`exec_deadline`](KubeconfigFile::exec_deadline)) and may print 256 KiB; then it is killed, with its process group. 16 run at
-//!   once, and beside them 4 of those that failed the last time.
+//!   once, and beside them 4 of those that did not end in time.
 //! - Users that run the same share a run, and a credential. It is renewed when a fifth of its time is left (5 minutes at most), and run
 //!   again when the server says 401. If that fails, the last credential holds until its end; retries back off to a minute.
 //! - Until it has answered for the first time, its clusters are gated; while it has failed and nothing holds, they are refused, with its

@@ -15,10 +15,10 @@ use tokio::{
 
 use crate::exec::{ExecFailure, Issued, Spec, SpecId, Terms, run};
 
-/// Programs that run at once; those that failed the last time have places of their own, so that a hundred that hang do not keep
-/// one waiting that works.
+/// Programs that run at once; those that did not end in time have places of their own, so that a hundred that hang do not keep one
+/// waiting that works.
 const PLACES: usize = 16;
-const PLACES_FAILED: usize = 4;
+const PLACES_HUNG: usize = 4;
 
 /// Between the end of a run and the next, whoever asks.
 const SPACING: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ pub(crate) struct Programs {
     known: BTreeMap<SpecId, Program>,
     running: JoinSet<Result<Issued, ExecFailure>>,
     places: Arc<Semaphore>,
-    places_failed: Arc<Semaphore>,
+    places_hung: Arc<Semaphore>,
 }
 
 struct Program {
@@ -76,7 +76,7 @@ impl Programs {
             known: BTreeMap::new(),
             running: JoinSet::new(),
             places: Arc::new(Semaphore::new(PLACES)),
-            places_failed: Arc::new(Semaphore::new(PLACES_FAILED)),
+            places_hung: Arc::new(Semaphore::new(PLACES_HUNG)),
         }
     }
 
@@ -164,9 +164,9 @@ impl Programs {
             }
             if program.due.is_some_and(|due| due <= now) && program.running.is_none() {
                 program.due = None;
-                let places = match program.failures {
-                    0 => &self.places,
-                    _ => &self.places_failed,
+                let places = match &program.failure {
+                    Some(ExecFailure::TimedOut(_)) => &self.places_hung,
+                    _ => &self.places,
                 };
                 let (places, terms) = (Arc::clone(places), Arc::clone(&self.terms));
                 let spec = Arc::clone(&program.spec);
@@ -195,7 +195,7 @@ impl Programs {
         program.running = None;
         let now = Instant::now();
         program.ended = Some(now);
-        match result.and_then(|issued| Held::from(issued, now)) {
+        match result.and_then(|issued| Held::from(issued, now, wall_clock())) {
             Ok(held) => {
                 program.succeeded(held.clone());
                 let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -262,11 +262,12 @@ impl Program {
 }
 
 impl Held {
-    fn from(issued: Issued, now: Instant) -> Result<Self, ExecFailure> {
+    /// `now` by both clocks.
+    fn from(issued: Issued, now: Instant, wall: SystemTime) -> Result<Self, ExecFailure> {
         let times = match issued.expires {
             None => None,
             Some(at) => {
-                let left = at.duration_since(wall_clock());
+                let left = at.duration_since(wall);
                 let left = left.ok().filter(|left| !left.is_zero());
                 let left = left.ok_or(ExecFailure::Expired)?;
                 let renewed = left.saturating_sub((left / 5).min(AHEAD)).max(SPACING);
@@ -291,4 +292,35 @@ impl Held {
 )]
 fn wall_clock() -> SystemTime {
     SystemTime::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: SystemTime = SystemTime::UNIX_EPOCH;
+
+    /// After how many seconds a credential of so many ends, and is renewed.
+    fn times(seconds: Option<u64>) -> Result<Option<(u64, u64)>, ExecFailure> {
+        let now = Instant::now();
+        let issued = Issued::ending(seconds.map(|seconds| BEGIN + Duration::from_secs(seconds)));
+        let held = Held::from(issued, now, BEGIN)?;
+        let after = |at: Instant| (at - now).as_secs();
+        Ok(held
+            .times
+            .map(|(end, renewed)| (after(end), after(renewed))))
+    }
+
+    #[test]
+    fn a_credential_is_renewed_ahead_of_its_end() {
+        assert_eq!(times(Some(100)), Ok(Some((100, 80))));
+        assert_eq!(times(Some(840)), Ok(Some((840, 672))));
+        assert_eq!(times(Some(36_000)), Ok(Some((36_000, 35_700))));
+        assert_eq!(times(Some(1)), Ok(Some((1, 1))), "not at once, and again");
+        assert_eq!(times(None), Ok(None));
+        assert_eq!(times(Some(0)), Err(ExecFailure::Expired));
+        let before = Issued::ending(Some(BEGIN - Duration::from_secs(1)));
+        let held = Held::from(before, Instant::now(), BEGIN).map(drop);
+        assert_eq!(held, Err(ExecFailure::Expired));
+    }
 }

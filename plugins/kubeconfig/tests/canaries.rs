@@ -8,7 +8,7 @@ use base64::{
 use clustercache_kubeconfig::{Kubeconfig, Policy};
 
 mod support;
-use support::{Parts, log::Log, written};
+use support::{Parts, log, written};
 
 /// Has what each encoding writes differently.
 const CANARY: &str = "c4nary/SE+CRET";
@@ -259,6 +259,7 @@ fn scripts() -> Vec<String> {
         answer(&format!(
             r#""clientKeyData":"{CANARY}","clientCertificateData":"{CANARY}""#
         )),
+        token(CANARY).replace("{\"token", &format!("\"{CANARY}\", \"x\": {{\"token")),
         token(CANARY).replace("ExecCredential", CANARY),
         token(CANARY).replace("client.authentication.k8s.io/v1", CANARY),
         format!("echo {CANARY}"),
@@ -322,7 +323,7 @@ async fn nothing_of_programs_and_files_shows_in_what_a_source_tells_and_logs() {
     );
     support::events::replace(&path, &document);
 
-    let log = Log::of_the_process();
+    log::record();
     let source = support::events::watched(&path).policy(everything());
     let mut events = Events::of(&source);
     let mut told = String::new();
@@ -334,16 +335,16 @@ async fn nothing_of_programs_and_files_shows_in_what_a_source_tells_and_logs() {
             let waits = matches!(cluster.access, clustercache::SourcedAccess::Gated(_));
             answered += usize::from(of_a_program && !waits);
         }
-        told += &format!("{event:?} {event:#?}\n");
+        told.extend([format!("{event:?}"), format!("{event:#?}")]);
     }
     for problem in source.problems() {
-        told += &format!("{problem} {problem:?}\n");
+        told.extend([problem.to_string(), format!("{problem:?}")]);
     }
     assert!(told.contains("it failed with exit status: 3"), "{told}");
     // The file that is missing has the canary as its name, which is no secret: it is named to be found.
     let path = programs.path(CANARY).display().to_string();
     nothing_in(&told.replace(&path, "").replace(&format!("{path:?}"), ""));
-    let logged = log.text();
+    let logged = log::text();
     assert!(logged.contains("a program gave no credential"), "{logged}");
     assert!(logged.contains("a program gave a credential"), "{logged}");
     nothing_in(&logged.replace(&path, ""));

@@ -53,6 +53,69 @@ async fn only_what_is_allowed_by_its_very_name_is_run() {
     assert!(programs.path("ran").exists());
 }
 
+#[tokio::test]
+async fn the_users_that_clouds_write_are_run_where_their_programs_are_allowed() {
+    // As `aws eks update-kubeconfig`, `gcloud container clusters get-credentials` and `kubelogin convert-kubeconfig` write them.
+    let eks = r"exec:
+      apiVersion: client.authentication.k8s.io/v1beta1
+      args:
+      - --region
+      - eu-central-1
+      - eks
+      - get-token
+      - --cluster-name
+      - fleet
+      - --output
+      - json
+      command: aws
+      env:
+      - name: AWS_PROFILE
+        value: fleet
+      provideClusterInfo: false";
+    let gke = r"exec:
+      apiVersion: client.authentication.k8s.io/v1beta1
+      command: gke-gcloud-auth-plugin
+      installHint: Install gke-gcloud-auth-plugin for use with kubectl by following
+        https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-access-for-kubectl#install_plugin
+      provideClusterInfo: true
+      env: null
+      args: null";
+    let aks = r"exec:
+      apiVersion: client.authentication.k8s.io/v1beta1
+      args: [get-token, --login, workloadidentity, --server-id, 6dae42f8-4368-4678-94ff-3960e28e3630]
+      command: kubelogin
+      env: null
+      installHint: |2
+
+        kubelogin is not installed which is required to connect to AAD enabled cluster.
+      interactiveMode: IfAvailable
+      provideClusterInfo: false";
+    for (user, command) in [
+        (eks, "aws"),
+        (gke, "gke-gcloud-auth-plugin"),
+        (aks, "kubelogin"),
+    ] {
+        let programs = Programs::new();
+        let path = programs.write(&[("a", 1, "USER")]);
+        let document = std::fs::read_to_string(&path).unwrap();
+        let document = document.replace("user: {USER}", &format!("user:\n    {user}"));
+        // In place of the program that is not here.
+        let document = document.replace(
+            &format!("command: {command}"),
+            &format!("command: bin/{command}"),
+        );
+        std::fs::write(&path, document).unwrap();
+        std::fs::create_dir(programs.path("bin")).unwrap();
+        let script = token(command).replace("/v1", "/v1beta1");
+        executable(&programs.path("bin").join(command), &script);
+        let policy = Policy::operator().allow_exec([format!("bin/{command}")]);
+        let mut events = Events::of(&support::events::watched(&path).policy(policy));
+        assert!(events.next().await.unwrap().starts_with("?a"));
+        events.are(&["synced"]).await;
+        assert_eq!(events.next().await, Ok(format!("+a 10.0.0.1 {command}")));
+    }
+}
+
 fn executable(path: &Path, script: &str) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();

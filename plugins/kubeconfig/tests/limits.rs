@@ -100,15 +100,18 @@ proptest::proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..512)) {
         let _ = Kubeconfig::parse(&bytes, &Policy::tenant());
+        let _ = Kubeconfig::parse(&bytes, &everything());
     }
 
     #[test]
     fn arbitrary_yaml_like_text_never_panics(
         pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..64)
     ) {
-        if let Ok(kubeconfig) = Kubeconfig::parse(pieces.concat().as_bytes(), &Policy::tenant()) {
-            let _ = kubeconfig.current();
-            kubeconfig.contexts().for_each(drop);
+        for policy in [Policy::tenant(), everything()] {
+            if let Ok(kubeconfig) = Kubeconfig::parse(pieces.concat().as_bytes(), &policy) {
+                let _ = kubeconfig.current();
+                kubeconfig.contexts().for_each(drop);
+            }
         }
     }
 
@@ -121,6 +124,14 @@ proptest::proptest! {
             kubeconfig.contexts().for_each(drop);
         }
     }
+}
+
+fn everything() -> Policy {
+    Policy::operator()
+        .allow_exec(["a"])
+        .allow_http()
+        .allow_impersonation()
+        .allow_insecure_skip_tls_verify()
 }
 
 static SOUND: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
@@ -169,5 +180,11 @@ const PIECES: &[&str] = &[
     "%YAML 1.2\n",
     "current-context: ",
     "exec:",
+    "command: a",
+    "as: a",
+    "as-user-extra: ",
+    "proxy-url: ",
+    "insecure-skip-tls-verify: true",
+    "http://a",
     "<<: ",
 ];

@@ -74,6 +74,17 @@ impl Issued {
     }
 }
 
+#[cfg(test)]
+impl Issued {
+    pub(crate) fn ending(expires: Option<SystemTime>) -> Self {
+        Self {
+            certificate: None,
+            token: Some("t".into()),
+            expires,
+        }
+    }
+}
+
 fn filled(text: Option<SecretString>) -> Option<SecretString> {
     text.filter(|text| !text.expose_secret().is_empty())
 }

@@ -13,18 +13,15 @@ use tracing::{
 
 static TEXT: Mutex<String> = Mutex::new(String::new());
 
-pub struct Log(());
+/// From now on.
+pub fn record() {
+    let _ = tracing::subscriber::set_global_default(Recorder);
+}
 
-impl Log {
-    pub fn of_the_process() -> Self {
-        let _ = tracing::subscriber::set_global_default(Recorder);
-        Self(())
-    }
-
-    pub fn text(&self) -> String {
-        let text = TEXT.lock().unwrap_or_else(PoisonError::into_inner);
-        text.clone()
-    }
+/// All of it so far.
+pub fn text() -> String {
+    let text = TEXT.lock().unwrap_or_else(PoisonError::into_inner);
+    text.clone()
 }
 
 struct Recorder;
