@@ -86,6 +86,13 @@ impl ClusterAccess {
     }
 }
 
+impl ClusterAccess {
+    /// Equal, and known to end at the same time.
+    pub(crate) fn is_identical(&self, other: &Self) -> bool {
+        self == other && self.credential().expires() == other.credential().expires()
+    }
+}
+
 impl PartialEq for ClusterAccess {
     fn eq(&self, other: &Self) -> bool {
         self.change_to(other) == AccessChange::None

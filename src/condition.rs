@@ -93,10 +93,14 @@ impl RemoteConnectionProbe {
 
         let success = state.and_then(|state| state.last_success);
         let since = success.or_else(|| state.and_then(|state| state.first_failure));
+        // By the time in which the process itself did not run nobody is judged.
+        let stalled = state.and_then(|state| state.stalled);
+        let stalled = stalled.filter(|stall| since < Some(stall.until));
+        let not_judged = stalled.map_or(Duration::ZERO, |stall| stall.time);
         let lately = since.is_none_or(|since| {
             // What lies ahead of a clock that was set back is not long ago. At its very end the period is over: `unhealthy_for` comes then, and
             // nobody would look again.
-            now.duration_since(since).unwrap_or_default() < self.grace
+            now.duration_since(since).unwrap_or_default() < self.grace.saturating_add(not_judged)
         });
         let (status, message) = match (success, lately) {
             (Some(_), true) => (True, String::new()),
@@ -169,7 +173,7 @@ mod tests {
         ConditionStatus::{False, True, Unknown},
         *,
     };
-    use crate::{ClusterKey, Phase, events::tests::state};
+    use crate::{ClusterKey, Phase, Stall, events::tests::state};
 
     /// 2026-01-02T03:04:05Z, and so many seconds.
     fn at(seconds: u64) -> SystemTime {
@@ -243,6 +247,26 @@ mod tests {
             };
             assert_eq!(condition.reason, reason, "row {index}");
         }
+    }
+
+    #[test]
+    fn nobody_is_judged_by_the_time_in_which_the_process_did_not_run() {
+        let probe = RemoteConnectionProbe::default();
+        let mut state = state(&ClusterKey::named("a"), Phase::Connected);
+        state.stalled = Some(Stall {
+            until: at(70),
+            time: Duration::from_secs(60),
+        });
+        let is = |state: &ClusterState, now| probe.condition(None, Some(state), at(now)).status;
+        state.last_success = Some(at(9));
+        assert_eq!((is(&state, 118), is(&state, 119)), (True, False));
+        state.last_success = Some(at(71));
+        assert_eq!((is(&state, 120), is(&state, 121)), (True, False));
+        state.last_success = None;
+        state.first_failure = Some(at(9));
+        let existing = || Some(existing(True));
+        let is = |now| probe.condition(existing(), Some(&state), at(now)).status;
+        assert_eq!((is(118), is(119)), (True, False));
     }
 
     #[test]

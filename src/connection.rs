@@ -25,8 +25,8 @@ pub(crate) struct Connection {
     pub(crate) vitals: Arc<Vitals>,
     pub(crate) identity: Arc<IdentityState>,
     access: ArcSwap<ClusterAccess>,
-    /// Failed attempts to connect in a row: who dials is served by that.
-    pub(crate) failures: AtomicU32,
+    /// Failed attempts to connect in a row, or failed rounds of probes: who dials is served by that.
+    failures: AtomicU32,
     /// The connection that this one is to replace, for `predecessor`.
     predecessor: Mutex<Option<Arc<Connection>>>,
     running: Mutex<Vec<Arc<Attempt>>>,
@@ -216,6 +216,11 @@ impl Connection {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         drop(old);
+    }
+
+    /// The engine only.
+    pub(crate) fn set_failures(&self, failures: u32) {
+        self.failures.store(failures, Ordering::Relaxed);
     }
 
     pub(crate) fn failures(&self) -> u32 {

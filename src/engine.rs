@@ -359,8 +359,16 @@ impl Running {
                 self.brake_changed(change);
             }
             Command::Durations => {
+                let newcomers = self.shared.events.newcomers();
                 self.unhealthy_times = self.shared.events.unhealthy_times();
                 for key in self.keys() {
+                    let outage = self
+                        .clusters
+                        .get(&key)
+                        .and_then(|record| record.outage.as_ref());
+                    if let Some(outage) = outage {
+                        newcomers.tell(&key, &outage.told);
+                    }
                     self.rearm(&key, now);
                 }
             }

@@ -26,13 +26,13 @@ pub enum GetError {
         status: EngineStatus,
     },
     /// No source knows the key.
-    #[error("cluster {key} is not known to any source")]
+    #[error("cluster {} is not known to any source", key.shown())]
     Unknown {
         /// The key.
         key: ClusterKey,
     },
     /// The cluster behind a handle was replaced by another of the same name.
-    #[error("cluster {key} was replaced by another of the same name; ask the cache for it again")]
+    #[error("cluster {} was replaced by another of the same name; ask the cache for it again", key.shown())]
     Replaced {
         /// The key.
         key: ClusterKey,
@@ -143,7 +143,7 @@ impl fmt::Display for Why<'_> {
         write!(
             f,
             "cluster {} {what} since {}",
-            state.key,
+            state.key.shown(),
             Wall(state.since)
         )?;
         if let Some(why) = why {
@@ -167,7 +167,7 @@ struct WhyResource<'a>(&'static str, &'static str, &'a ClusterState);
 impl fmt::Display for WhyResource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(what, name, cluster) = self;
-        write!(f, "{name} of cluster {} {what}", cluster.key)?;
+        write!(f, "{name} of cluster {} {what}", cluster.key.shown())?;
         let resource = cluster
             .resources
             .iter()

@@ -2,7 +2,13 @@
 //! what it reads is the newest state, taken from the registry at that moment. No lock is held here while a waker is woken, cloned or
 //! dropped, nor while a state is read (rule 11), and no code of a user's runs but its wakers.
 
-use std::{collections::BTreeMap, fmt, ops, sync::Arc, task::Waker, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, ops,
+    sync::Arc,
+    task::Waker,
+    time::Duration,
+};
 
 use crate::{
     ClusterKey, ClusterState, hook,
@@ -160,8 +166,8 @@ impl Events {
         }
     }
 
-    /// `notify` is called, with no lock held, when the subscriber asks about a time that nobody asked about before:
-    /// [`unhealthy_times`](Self::unhealthy_times) has grown. The subscription keeps it for as long as it lives.
+    /// `notify` is called, with no lock held, when the subscriber asks about a time: there are [`newcomers`](Self::newcomers). The subscription
+    /// keeps it for as long as it lives.
     pub(crate) fn subscribe(&self, notify: impl Fn() + Send + Sync + 'static) -> Subscription {
         let mailbox = Arc::new(Mailbox::new(self.pending));
         // In the list first, and the registry read after: what is published between the two is told twice rather than never.
@@ -191,6 +197,13 @@ impl Events {
         }
     }
 
+    /// The engine: who asked about times since this was last called. Only from now on are they told of those.
+    pub(crate) fn newcomers(&self) -> Newcomers {
+        let mailboxes = Arc::clone(&lock(&self.hub.0).mailboxes);
+        let asked = mailboxes.iter().map(|it| (Arc::clone(it), it.heard()));
+        Newcomers(asked.filter(|(_, asked)| !asked.is_empty()).collect())
+    }
+
     /// All times that some living subscriber asked about, ascending.
     pub(crate) fn unhealthy_times(&self) -> Vec<Duration> {
         lock(&self.hub.0).times.keys().copied().collect()
@@ -218,6 +231,20 @@ impl Events {
     }
 }
 
+/// Subscribers that asked about times, and have not been told of any outage.
+pub(crate) struct Newcomers(Vec<(Arc<Mailbox>, BTreeSet<Duration>)>);
+
+impl Newcomers {
+    /// The others were told of these times of a cluster's outage before.
+    pub(crate) fn tell(&self, key: &ClusterKey, passed: &[Duration]) {
+        for (mailbox, asked) in &self.0 {
+            for time in passed.iter().filter(|time| asked.contains(time)) {
+                mailbox.unhealthy(key, *time);
+            }
+        }
+    }
+}
+
 // === impl Events ===
 
 impl Hub {
@@ -241,12 +268,8 @@ impl Hub {
         }
     }
 
-    /// Whether nobody asked about `time` before.
-    fn ask(&self, time: Duration) -> bool {
-        let mut listeners = lock(&self.0);
-        let asked = listeners.times.entry(time).or_default();
-        *asked += 1;
-        *asked == 1
+    fn ask(&self, time: Duration) {
+        *lock(&self.0).times.entry(time).or_default() += 1;
     }
 
     /// The caller holds the mailbox too: it is not dropped here, under the lock.

@@ -1,6 +1,14 @@
 //! The name of a cluster. A key is only a name: which cluster stands behind it is said by its [`Identity`](crate::Identity).
 
-use std::{borrow::Borrow, convert::Infallible, fmt, str::FromStr, sync::Arc};
+use std::{
+    borrow::Borrow,
+    convert::Infallible,
+    fmt::{self, Write as _},
+    str::FromStr,
+    sync::Arc,
+};
+
+use crate::resource::is_hostile;
 
 /// An optional namespace, and a name; cheap to clone, hash and compare.
 ///
@@ -47,8 +55,29 @@ impl ClusterKey {
         &self.0
     }
 
+    /// As errors and logs show it: a name may come from a document of somebody else's.
+    pub(crate) fn shown(&self) -> Shown<'_> {
+        Shown(&self.0)
+    }
+
     fn split(&self) -> (&str, &str) {
         self.0.split_once('/').unwrap_or(("", &self.0))
+    }
+}
+
+/// A key with what could forge a line escaped. It does not parse back.
+pub(crate) struct Shown<'a>(&'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for letter in self.0.chars() {
+            if is_hostile(letter) {
+                write!(f, "{}", letter.escape_default())?;
+            } else {
+                f.write_char(letter)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -107,6 +136,16 @@ mod tests {
         assert_eq!(ClusterKey::named("x"), "x".parse().unwrap());
         assert_eq!(ClusterKey::named("x"), "/x".parse().unwrap());
         assert_eq!(ClusterKey::named("x").namespace(), None);
+    }
+
+    #[test]
+    fn in_errors_and_logs_a_name_forges_no_line() {
+        let key = ClusterKey::new("ns", "a\n\u{1b}[31m\u{202e}é");
+        assert_eq!(key.shown().to_string(), r"ns/a\n\u{1b}[31m\u{202e}é");
+        let error = crate::GetError::Unknown { key: key.clone() };
+        assert!(error.to_string().contains(r"a\n"), "{error}");
+        assert!(!format!("{key:?}").contains('\n'));
+        assert_eq!(key.to_string().parse(), Ok(key));
     }
 
     proptest::proptest! {

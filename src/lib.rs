@@ -126,7 +126,8 @@ pub use source::{
     ClusterSource, Identity, Labels, MemorySource, SourceError, SourceEvent, SourcedAccess, Upsert,
 };
 pub use state::{
-    AccessState, ClusterState, LastError, Phase, ResourcePhase, ResourceState, Stage, Verdict,
+    AccessState, ClusterState, LastError, Phase, ResourcePhase, ResourceState, Stage, Stall,
+    Verdict,
 };
 
 /// The README's program builds.

@@ -19,7 +19,7 @@ mod stand_in;
 
 pub(crate) use erased::{Health, Provider, ResourceKey, Value, erase, erase_health};
 pub use error::{FailureKind, InitError};
-pub(crate) use error::{Then, chain, escaped};
+pub(crate) use error::{Then, chain, escaped, is_hostile};
 pub use health::{Answer, CheckContext, CheckError, HealthCheck, Route};
 pub use stand_in::StandIn;
 
@@ -89,7 +89,8 @@ pub trait ClusterResource: Sized + Send + Sync + 'static {
         let _ = (value, cx);
     }
 
-    /// Takes a new credential into a living value. Asked only of those that [`Requires::access`].
+    /// Takes a new credential into a living value. Asked only of those that [`Requires::access`]. One that panics, or blocks its thread for
+    /// longer than [`init_timeout`](Self::init_timeout), counts as [`Refresh::Rebuild`].
     fn refresh(&self, value: &Self::Value, access: &ClusterAccess) -> Refresh {
         let _ = (value, access);
         Refresh::Rebuild
@@ -241,7 +242,8 @@ impl<R: ClusterResource> fmt::Debug for Resource<R> {
         } = &*self.0.life;
         write!(
             f,
-            "Resource({key} {generation} incarnation {incarnation}, current {})",
+            "Resource({} {generation} incarnation {incarnation}, current {})",
+            key.shown(),
             self.is_current()
         )
     }

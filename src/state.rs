@@ -1,6 +1,10 @@
 //! State is data (rule 14): what a cluster is, since when, why, and what comes next. Reading it takes no lock.
 
-use std::{fmt, sync::Arc, time::SystemTime};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use crate::{ClusterKey, FailureKind, Fingerprint, Generation, Identity};
 
@@ -57,6 +61,8 @@ pub struct ClusterState {
     /// The last sign of life, of any connection.
     #[cfg_attr(feature = "serde", serde(serialize_with = "rfc3339::option"))]
     pub last_success: Option<SystemTime>,
+    /// When the process itself last did not run: nobody is judged by that time.
+    pub stalled: Option<Stall>,
     /// Probes that failed in a row.
     pub consecutive_failures: u32,
     /// What last went wrong. Kept after it is mended; its time tells.
@@ -206,6 +212,18 @@ pub enum ResourcePhase {
     NotApplicable,
     /// Its `teardown` runs.
     Ending,
+}
+
+/// A time in which the process itself did not run: it was stopped, or its machine was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Stall {
+    /// Its end.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "rfc3339::time"))]
+    pub until: SystemTime,
+    /// How long it was, all together since the last success.
+    pub time: Duration,
 }
 
 /// An access, told apart without its secrets.

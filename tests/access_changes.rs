@@ -207,6 +207,35 @@ async fn a_panic_in_refresh_is_a_rebuild_and_both_are_counted() {
     );
 }
 
+/// Blocks its thread, as no hook should.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_refresh_that_blocks_its_thread_is_a_rebuild_and_the_next_one_is_asked() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let (release, blocked) = std::sync::mpsc::channel::<()>();
+    let (blocked, note) = (Mutex::new(Some(blocked)), world.clone());
+    let custom = Custom::<0>::new()
+        .requires(clustercache::Requires::access)
+        .init_timeout(millis(50))
+        .refresh(move |_, _| {
+            note.note("asked".into());
+            let blocked = blocked.lock().unwrap().take();
+            let _ = blocked.map(|blocked| blocked.recv());
+            Refresh::InPlace
+        });
+    let cache = builder(&world, &source).resource(custom).start().unwrap();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    let old = cache.get::<Custom<0>>(&key("a")).unwrap();
+    source.upsert(moved("a", "new"));
+    gone(&old).await;
+    assert_eq!(cache.counters().rebuilds(), [("custom-0".into(), 1)].into());
+    world.journal();
+    source.upsert(moved("a", "newer"));
+    world.until_noted("asked").await;
+    drop(release);
+    cache.shutdown().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rebuild_that_was_ended_is_still_owed() {
     let world = World::default();

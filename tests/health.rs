@@ -3,7 +3,8 @@
 mod sim;
 
 use clustercache::{
-    Changes, Event, FailureKind, GetError, MemorySource, Phase, Stage, Subscription, Verdict,
+    Changes, ConditionStatus, Event, FailureKind, GetError, MemorySource, Phase,
+    RemoteConnectionProbe, Stage, Subscription, Verdict,
 };
 use futures_util::{FutureExt, StreamExt};
 use sim::*;
@@ -574,6 +575,12 @@ async fn a_process_that_did_not_run_for_a_minute_declares_nobody_down_because_of
         let mut events = cache.subscribe().only(Changes::DISCONNECTED);
         told(&mut events);
         advance(secs(60)).await;
+        settle().await;
+        for name in &names {
+            let (state, now) = (cache.state(&key(name)).unwrap(), cache.now());
+            let probe = RemoteConnectionProbe::default().condition(None, Some(&state), now);
+            assert_eq!(probe.status, ConditionStatus::True, "{}", probe.message);
+        }
         sleep(secs(60)).await;
         assert!(cache.counters().stalls() >= 1);
         assert_eq!(told(&mut events).len(), 0);
@@ -720,6 +727,35 @@ async fn a_time_asked_about_in_an_outage_counts_from_its_last_success_too() {
         "{:?}",
         begun.elapsed()
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_about_a_time_that_an_outage_has_passed_is_told_once_also_if_others_were_before() {
+    let (world, _source, cache) = one().await;
+    let subscribe = || {
+        let events = cache.subscribe().only(Changes::default());
+        events.unhealthy_for(secs(50))
+    };
+    let unhealthy = |events: &mut Subscription| {
+        let told = told(events);
+        let told = told.iter().map(clustercache::Event::changes);
+        told.filter(|changes| changes.contains(Changes::UNHEALTHY))
+            .count()
+    };
+    let mut early = subscribe();
+    world.set("a", Answers::Never);
+    sleep(secs(60)).await;
+    assert_eq!(unhealthy(&mut early), 1);
+    let mut late = subscribe();
+    settle().await;
+    assert_eq!((unhealthy(&mut early), unhealthy(&mut late)), (0, 1));
+    sleep(secs(1_800)).await;
+    assert_eq!((unhealthy(&mut early), unhealthy(&mut late)), (0, 0));
+    world.set("a", Answers::Well);
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    world.set("a", Answers::Never);
+    sleep(secs(60)).await;
+    assert_eq!((unhealthy(&mut early), unhealthy(&mut late)), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

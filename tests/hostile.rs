@@ -16,8 +16,8 @@ use std::{
 use async_trait::async_trait;
 use clustercache::{
     Answer, Changes, CheckContext, CheckError, ClusterKey, ClusterResource, ClusterSource,
-    EngineStatus, GetError, HealthCheck, InitContext, InitError, MemorySource, Phase, Requires,
-    SourceError, SourceEvent, WaitError,
+    EngineStatus, FailureKind, GetError, HealthCheck, InitContext, InitError, MemorySource, Phase,
+    Requires, Route, SourceError, SourceEvent, WaitError,
 };
 use futures_util::{FutureExt, StreamExt, stream::BoxStream};
 use sim::*;
@@ -389,6 +389,60 @@ async fn a_probe_whose_time_is_over_before_it_has_a_permit_is_no_failure() {
     sleep(secs(60)).await;
     let state = cache.state(&key("a")).unwrap();
     assert_eq!((state.phase, state.last_error), (Phase::Connected, None));
+}
+
+/// Its clusters answer no probe; each fresh one dials, and hears nothing until it is evicted. The init of `new` dials too.
+struct Silent;
+
+#[async_trait]
+impl ClusterResource for Silent {
+    type Value = ();
+
+    fn name(&self) -> &'static str {
+        "silent"
+    }
+
+    async fn init(&self, cx: &InitContext) -> Result<(), InitError> {
+        if cx.key().name() == "new" {
+            let _permit = cx.dial().await;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl HealthCheck for Silent {
+    async fn check(&self, (): &(), cx: &CheckContext) -> Result<Answer, CheckError> {
+        if cx.route() == Route::Pooled {
+            std::future::pending::<()>().await;
+        }
+        let permit = cx.dial().await;
+        permit.evicted().await;
+        Err(CheckError::new(FailureKind::Busy, "evicted"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_cluster_evicts_the_fresh_probes_of_suspect_ones() {
+    let source = MemorySource::new("test");
+    for name in ["a", "b", "c", "d"] {
+        source.upsert(plain(name));
+    }
+    let cache = Builder::default()
+        .source(source.clone())
+        .resource(Silent)
+        .health_from::<Silent>()
+        .configure(|options| options.dial.silent = 4)
+        .start()
+        .unwrap();
+    cache.wait_for_start(LONG).await.unwrap();
+    while cache.dials().silent < 4 {
+        sleep(millis(100)).await;
+    }
+    let begun = tokio::time::Instant::now();
+    source.upsert(plain("new"));
+    cache.wait_for(&key("new"), LONG).await.unwrap();
+    assert_eq!(begun.elapsed(), secs(0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -144,6 +144,7 @@ impl Running {
                 number,
                 route,
             } => {
+                self.rank(key, generation);
                 if let Some(line) = self.line(key, generation) {
                     line.connection.vitals.probed(now);
                     let connection = Arc::clone(&line.connection);
@@ -175,7 +176,14 @@ impl Running {
                 }
                 self.shared.events.tell(key, changes);
             }
-            Action::Verdict(verdict) => self.brake.verdict(key, verdict, now),
+            Action::Verdict(verdict) => {
+                let record = self.clusters.get(key);
+                if let Some((generation, _)) = record.and_then(|record| record.cluster.published())
+                {
+                    self.rank(key, generation);
+                }
+                self.brake.verdict(key, verdict, now);
+            }
             Action::CountRebuild { slot } => {
                 self.shared.counters.rebuilt(self.shared.plan.name(slot));
             }
@@ -244,6 +252,7 @@ impl Running {
         incarnation: u32,
         attempt: u32,
     ) {
+        self.rank(key, generation);
         let Some(record) = self.clusters.get(key) else {
             return;
         };
@@ -255,9 +264,6 @@ impl Running {
             return;
         };
         let connection = Arc::clone(&line.connection);
-        connection
-            .failures
-            .store(record.cluster.attempts(), Ordering::Relaxed);
         let planned = self.shared.plan.slot(slot);
         let needs = planned.requires.iter().chain(&planned.wants);
         let its_life = Life {
@@ -314,6 +320,17 @@ impl Running {
         self.tasks.spawn(down.run());
     }
 
+    /// Its dials are served by how often it failed.
+    fn rank(&mut self, key: &ClusterKey, generation: Generation) {
+        let record = self.clusters.get(key);
+        let failures = record.map(|record| record.cluster.dial_failures(generation));
+        if let Some(failures) = failures
+            && let Some(line) = self.line(key, generation)
+        {
+            line.connection.set_failures(failures);
+        }
+    }
+
     fn line(&mut self, key: &ClusterKey, generation: Generation) -> Option<&mut Line> {
         let record = self.clusters.get_mut(key)?;
         record
@@ -335,24 +352,24 @@ impl Running {
                     .counters
                     .connects
                     .fetch_add(1, Ordering::Relaxed);
-                tracing::info!(cluster = %key, "connected");
+                tracing::info!(cluster = %key.shown(), "connected");
             }
             Log::Replaced => {
                 self.shared
                     .counters
                     .connects
                     .fetch_add(1, Ordering::Relaxed);
-                tracing::info!(cluster = %key, "connected anew");
+                tracing::info!(cluster = %key.shown(), "connected anew");
             }
             Log::Down => {
                 let (why, stage) = match &error {
                     Some(error) => (&*error.message, error.stage.to_string()),
                     None => ("", String::new()),
                 };
-                tracing::info!(cluster = %key, stage, why, "down");
+                tracing::info!(cluster = %key.shown(), stage, why, "down");
             }
             Log::Held => {
-                tracing::info!(cluster = %key, "down by its health check, and held by the fleet brake");
+                tracing::info!(cluster = %key.shown(), "down by its health check, and held by the fleet brake");
             }
         }
     }

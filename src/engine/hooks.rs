@@ -14,8 +14,8 @@ use tokio::time::sleep;
 
 use super::{HookKind, News, Report};
 use crate::{
-    Answer, CheckContext, EngineStatus, FailureKind, Refresh, Route, TeardownContext,
-    TeardownReason,
+    Answer, CheckContext, ClusterAccess, EngineStatus, FailureKind, Refresh, Route,
+    TeardownContext, TeardownReason,
     connection::{Connection, NoValue, Up},
     context::{Attempt, InitContext},
     hook::{self, Ended},
@@ -110,7 +110,7 @@ pub(super) async fn init(cx: InitContext) {
         if !none(failure) {
             end_tasks(&attempt, Duration::ZERO).await;
         }
-        tracing::debug!(cluster = %connection.key, resource = who, error = %failure.text, "init failed");
+        tracing::debug!(cluster = %connection.key.shown(), resource = who, error = %failure.text, "init failed");
     }
     if let Some(late) = connection.finished(&attempt, value) {
         let _ = hook::call(&shared.counters, who, || drop(late));
@@ -231,7 +231,7 @@ impl TakeDown {
         match ended {
             Ended::Done(()) => {}
             Ended::Panicked(panic) => {
-                tracing::warn!(cluster = %self.connection.key, resource = who, panic = %escaped(&panic), "teardown panicked");
+                tracing::warn!(cluster = %self.connection.key.shown(), resource = who, panic = %escaped(&panic), "teardown panicked");
             }
             Ended::Stopped => {
                 self.abandoned(slot);
@@ -253,7 +253,7 @@ impl TakeDown {
         }
         shared.counters.abandoned.fetch_add(1, Ordering::Relaxed);
         let resource = shared.plan.name(slot);
-        tracing::warn!(cluster = %self.connection.key, resource, "abandoned: its hook did not end in time");
+        tracing::warn!(cluster = %self.connection.key.shown(), resource, "abandoned: its hook did not end in time");
     }
 
     fn left(&self, slot: usize, hook: HookKind) {
@@ -287,22 +287,35 @@ impl Drop for TakeDown {
 
 /// Asks what is up, in order, whether it takes the newest access.
 pub(super) async fn refresh(connection: Arc<Connection>, slots: Vec<usize>) {
-    let shared = &connection.shared;
     let access = connection.access();
-    let rebuild = slots.into_iter().find(|slot| {
-        let Some(up) = connection.value(*slot) else {
-            return false;
+    let mut rebuild = None;
+    for slot in slots {
+        let Some(up) = connection.value(slot) else {
+            continue;
         };
-        let (who, provider) = (shared.plan.name(*slot), &shared.providers[*slot].provider);
-        // We may be the last who hold it: its drop is foreign code too, and must not cost the answer.
-        let refresh = hook::call(&shared.counters, who, || {
-            let refresh = provider.refresh(&up.value, &access);
-            drop(up);
-            refresh
-        });
-        matches!(refresh, Ok(Refresh::Rebuild) | Err(_))
-    });
+        let limit = connection.shared.providers[slot].init_timeout;
+        let asked = ask(Arc::clone(&connection.shared), up, access.clone());
+        // On a task of its own: one that blocks its thread is waited for no longer than that.
+        let takes = tokio::time::timeout(limit, tokio::spawn(asked)).await;
+        if !matches!(takes, Ok(Ok(true))) {
+            rebuild = Some(slot);
+            break;
+        }
+    }
     connection.report(News::Refreshed { rebuild }).await;
+}
+
+/// Whether a value takes the access.
+async fn ask(shared: Arc<Shared>, up: Up, access: ClusterAccess) -> bool {
+    let slot = up.slot();
+    let (who, provider) = (shared.plan.name(slot), &shared.providers[slot].provider);
+    // We may be the last who hold it: its drop is foreign code too, and must not cost the answer.
+    let refresh = hook::call(&shared.counters, who, || {
+        let refresh = provider.refresh(&up.value, &access);
+        drop(up);
+        refresh
+    });
+    matches!(refresh, Ok(Refresh::Unchanged | Refresh::InPlace))
 }
 
 /// Sends one probe.

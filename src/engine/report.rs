@@ -67,8 +67,9 @@ impl fmt::Display for ShutdownReport {
             };
             write!(
                 f,
-                "{} {hook} of {resource} of {key}",
-                if index == 0 { ":" } else { "," }
+                "{} {hook} of {resource} of {}",
+                if index == 0 { ":" } else { "," },
+                key.shown()
             )?;
         }
         match self.abandoned.len().saturating_sub(SHOWN) {

@@ -29,6 +29,8 @@ struct Interest {
     /// None: all.
     keys: Option<BTreeSet<ClusterKey>>,
     times: BTreeSet<Duration>,
+    /// Of these the engine has not heard: it tells what has passed already when it does.
+    asked: BTreeSet<Duration>,
 }
 
 /// What there is to read.
@@ -51,6 +53,7 @@ impl Mailbox {
                 only: Changes::ALL,
                 keys: None,
                 times: BTreeSet::new(),
+                asked: BTreeSet::new(),
             },
             waker: None,
             closed: false,
@@ -157,7 +160,16 @@ impl Mailbox {
 
     /// Whether it is a new one.
     pub(super) fn ask(&self, time: Duration) -> bool {
-        lock(&self.0).interest.times.insert(time)
+        let mut inner = lock(&self.0);
+        !inner.interest.times.contains(&time) && inner.interest.asked.insert(time)
+    }
+
+    /// The engine has heard of what was asked: from now on that is told.
+    pub(super) fn heard(&self) -> BTreeSet<Duration> {
+        let mut inner = lock(&self.0);
+        let asked = std::mem::take(&mut inner.interest.asked);
+        inner.interest.times.extend(&asked);
+        asked
     }
 
     #[cfg(test)]
@@ -166,7 +178,9 @@ impl Mailbox {
     }
 
     pub(super) fn times(&self) -> BTreeSet<Duration> {
-        lock(&self.0).interest.times.clone()
+        let inner = lock(&self.0);
+        let Interest { times, asked, .. } = &inner.interest;
+        times.union(asked).copied().collect()
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{ClusterKey, ClusterState};
 
-/// Called when somebody asks about a time that nobody asked about before.
+/// Called when a subscriber asks about a time.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
 /// A stream of events. It starts with every known cluster ([`Changes::KNOWN`], with [`Changes::CONNECTED`] if it is connected), and ends
@@ -77,11 +77,12 @@ impl Subscription {
         }
     }
 
-    /// Also tells [`Changes::UNHEALTHY`] when a cluster has not answered for `time`: that long after its last success, once an outage; for
-    /// a cluster that was never connected, that long after its first failed attempt. May be called several times; each time is told.
+    /// Also tells [`Changes::UNHEALTHY`] when a cluster has not answered for `time`: that long after its last success, once an outage, and
+    /// at once of an outage that has lasted longer; for a cluster that was never connected, that long after its first failed attempt. May be called several times; each time is told.
     /// [`only`](Self::only) does not silence it.
     pub fn unhealthy_for(self, time: Duration) -> Self {
-        if self.mailbox.ask(time) && self.hub.ask(time) {
+        if self.mailbox.ask(time) {
+            self.hub.ask(time);
             (self.notify)();
         }
         self

@@ -65,6 +65,7 @@ pub(crate) fn state(key: &ClusterKey, phase: Phase) -> ClusterState {
         next_attempt: None,
         last_probe: None,
         last_success: None,
+        stalled: None,
         consecutive_failures: 0,
         last_error: None,
         resources: Vec::new(),
@@ -275,7 +276,8 @@ fn unhealthy_is_told_to_those_who_asked_about_just_that_time() {
     let mut both = subscribe().unhealthy_for(long).unhealthy_for(short);
     let mut one = subscribe().unhealthy_for(short).only(Changes::CONNECTED);
     let mut none = subscribe();
-    assert_eq!(notified.load(Ordering::Relaxed), 2, "new times only");
+    assert_eq!(notified.load(Ordering::Relaxed), 3);
+    let _ = events.newcomers();
     assert_eq!(events.unhealthy_times(), [short, long]);
     model.set(&key("a"), Phase::Down);
     let mut after = |time| {
@@ -291,6 +293,28 @@ fn unhealthy_is_told_to_those_who_asked_about_just_that_time() {
     assert_eq!(events.unhealthy_times(), [short]);
     drop(one);
     assert!(events.unhealthy_times().is_empty());
+}
+
+#[test]
+fn who_comes_late_to_an_outage_is_told_of_it_once_and_nobody_else_is_again() {
+    let (events, model) = events(9);
+    let (a, time) = (key("a"), Duration::from_secs(50));
+    model.set(&a, Phase::Down);
+    let mut early = events.subscribe(|| {}).unhealthy_for(time);
+    events.newcomers().tell(&a, &[]);
+    read(&mut early);
+    events.unhealthy(&a, time);
+    assert_eq!(read(&mut early).len(), 1);
+    let mut late = events.subscribe(|| {}).unhealthy_for(time);
+    read(&mut late);
+    events.unhealthy(&a, time);
+    assert_eq!(read(&mut late), [], "before the engine has heard of it");
+    read(&mut early);
+    events.newcomers().tell(&a, &[time]);
+    events.newcomers().tell(&a, &[time]);
+    assert_eq!((read(&mut early).len(), read(&mut late).len()), (0, 1));
+    events.unhealthy(&a, time);
+    assert_eq!((read(&mut early).len(), read(&mut late).len()), (1, 1));
 }
 
 #[test]
@@ -461,6 +485,7 @@ proptest! {
         let (events, model) = events(limit);
         let time = Duration::from_secs(1);
         let mut subscription = events.subscribe(|| {}).unhealthy_for(time);
+        let _ = events.newcomers();
         let (mut untold, mut view) = (BTreeMap::<ClusterKey, Changes>::new(), BTreeMap::new());
         let mut behind = false;
         for step in steps.into_iter().chain([Step::Read(usize::MAX)]) {

@@ -52,6 +52,18 @@ pub(crate) struct Claim {
     pub(crate) shadowed: Vec<usize>,
 }
 
+impl Claim {
+    /// Also of when the credential ends, by which no two accesses differ.
+    fn says_the_same(&self, other: &Self) -> bool {
+        use crate::SourcedAccess::Ready;
+        let ends_the_same = match (&self.upsert.access, &other.upsert.access) {
+            (Ready(one), Ready(other)) => one.is_identical(other),
+            _ => true,
+        };
+        self == other && ends_the_same
+    }
+}
+
 #[derive(Debug, Default)]
 struct Source {
     /// Counts its streams.
@@ -166,8 +178,12 @@ impl Claims {
         if entries.is_empty() {
             self.named.remove(&key);
         }
-        let changed = before != self.get(&key);
-        changed.then_some(key).into_iter().collect()
+        let after = self.get(&key);
+        let same = match (&before, &after) {
+            (Some(before), Some(after)) => before.says_the_same(after),
+            (before, after) => before == after,
+        };
+        (!same).then_some(key).into_iter().collect()
     }
 
     fn synced(&mut self, source: usize) -> Vec<ClusterKey> {

@@ -48,6 +48,8 @@ pub(crate) struct Cluster {
     first_failure: Option<Instant>,
     last_success: Option<Instant>,
     last_probe: Option<Instant>,
+    /// When the process last ran again that did not, and for how long that was since the last success.
+    stalled: Option<(Instant, Duration)>,
     last_error: Option<(Stage, FailureKind, Arc<str>, Instant)>,
     /// The phase as it was last noticed, and since when it is that.
     seen: Option<Phase>,
@@ -128,6 +130,7 @@ impl Cluster {
             first_failure: None,
             last_success: None,
             last_probe: None,
+            stalled: None,
             last_error: None,
             seen: None,
             phase_since: cx.now,

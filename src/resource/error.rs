@@ -91,6 +91,11 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> Arc<str> {
     escaped(&text)
 }
 
+/// Whether a letter could forge lines of a log, or turn text around.
+pub(crate) fn is_hostile(letter: char) -> bool {
+    letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Text of somebody else's, on one line and of bounded length.
 pub(crate) fn escaped(text: &str) -> Arc<str> {
     const MOST: usize = 1_024;
@@ -100,9 +105,7 @@ pub(crate) fn escaped(text: &str) -> Arc<str> {
             out.push('…');
             break;
         }
-        if letter.is_control()
-            || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-        {
+        if is_hostile(letter) {
             out.extend(letter.escape_default());
         } else {
             out.push(letter);

@@ -1,7 +1,7 @@
 //! Clusters that the program itself names.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -30,6 +30,9 @@ pub struct MemorySource {
     shared: Arc<Shared>,
 }
 
+/// Of so many removals is known when they were.
+const REMEMBERED: usize = 1_024;
+
 struct Shared {
     clusters: Mutex<Clusters>,
     version: watch::Sender<u64>,
@@ -39,6 +42,12 @@ struct Clusters {
     version: u64,
     synced: bool,
     by_key: BTreeMap<ClusterKey, (u64, Upsert)>,
+    /// The same by when each changed last, so that a stream is told of what changed at the cost of that.
+    by_version: BTreeMap<u64, ClusterKey>,
+    /// What was taken out, the newest last, for the streams that have not been told.
+    removed: VecDeque<(u64, ClusterKey)>,
+    /// What was taken out up to here is not in `removed` any more: who was last told before looks at everything.
+    forgotten: u64,
     rereads: BTreeSet<ClusterKey>,
 }
 
@@ -49,6 +58,9 @@ impl MemorySource {
             version: 0,
             synced: true,
             by_key: BTreeMap::new(),
+            by_version: BTreeMap::new(),
+            removed: VecDeque::new(),
+            forgotten: 0,
             rereads: BTreeSet::new(),
         };
         let shared = Shared {
@@ -70,20 +82,12 @@ impl MemorySource {
 
     /// Puts a cluster in, or changes it.
     pub fn upsert(&self, cluster: Upsert) {
-        self.change(|clusters| {
-            let version = clusters.version;
-            clusters
-                .by_key
-                .insert(cluster.key.clone(), (version, cluster));
-        });
+        self.change(|clusters| clusters.upsert(cluster));
     }
 
     /// Takes a cluster out.
     pub fn remove(&self, key: &ClusterKey) {
-        self.change(|clusters| {
-            clusters.by_key.remove(key);
-            clusters.rereads.remove(key);
-        });
+        self.change(|clusters| clusters.remove(key));
     }
 
     /// Says that all clusters that there are have been put in.
@@ -114,6 +118,37 @@ impl MemorySource {
         self.shared
             .version
             .send_modify(|newest| *newest = version.max(*newest));
+    }
+}
+
+impl Clusters {
+    fn upsert(&mut self, cluster: Upsert) {
+        let (version, key) = (self.version, cluster.key.clone());
+        if let Some((before, _)) = self.by_key.insert(key.clone(), (version, cluster)) {
+            self.by_version.remove(&before);
+        }
+        self.by_version.insert(version, key);
+    }
+
+    fn remove(&mut self, key: &ClusterKey) {
+        self.rereads.remove(key);
+        let Some((before, _)) = self.by_key.remove(key) else {
+            return;
+        };
+        self.by_version.remove(&before);
+        self.removed.push_back((self.version, key.clone()));
+        if self.removed.len() > REMEMBERED
+            && let Some((version, _)) = self.removed.pop_front()
+        {
+            self.forgotten = version;
+        }
+    }
+
+    /// What was taken out after `seen`; `None` if that is not known any more.
+    fn removed_since(&self, seen: u64) -> Option<impl Iterator<Item = &ClusterKey>> {
+        let newer = self.removed.iter().rev();
+        let newer = newer.take_while(move |(version, _)| *version > seen);
+        (seen >= self.forgotten).then(|| newer.map(|(_, key)| key))
     }
 }
 
@@ -177,23 +212,14 @@ struct Told {
 
 impl Told {
     fn news(&mut self, clusters: &Clusters) -> Vec<SourceEvent> {
-        let mut news = Vec::new();
-        self.identities.retain(|key, identity| {
-            let there = clusters.by_key.contains_key(key);
-            if !there {
-                news.push(SourceEvent::Remove {
-                    key: key.clone(),
-                    identity: identity.clone(),
-                });
-            }
-            there
-        });
-        for (key, (version, cluster)) in &clusters.by_key {
-            if *version > self.seen {
-                self.identities
-                    .insert(key.clone(), cluster.identity.clone());
-                news.push(SourceEvent::Upsert(cluster.clone()));
-            }
+        let mut news = self.removals(clusters);
+        for (_, key) in clusters.by_version.range(self.seen + 1..) {
+            let Some((_, cluster)) = clusters.by_key.get(key) else {
+                continue;
+            };
+            self.identities
+                .insert(key.clone(), cluster.identity.clone());
+            news.push(SourceEvent::Upsert(cluster.clone()));
         }
         self.seen = clusters.version;
         if clusters.synced && !self.synced {
@@ -202,10 +228,25 @@ impl Told {
         }
         news
     }
+
+    fn removals(&mut self, clusters: &Clusters) -> Vec<SourceEvent> {
+        let gone = |key: &&ClusterKey| !clusters.by_key.contains_key(*key);
+        let gone: Vec<ClusterKey> = match clusters.removed_since(self.seen) {
+            Some(removed) => removed.filter(gone).cloned().collect(),
+            None => self.identities.keys().filter(gone).cloned().collect(),
+        };
+        let remove = |key: ClusterKey| {
+            let identity = self.identities.remove(&key)?;
+            Some(SourceEvent::Remove { key, identity })
+        };
+        gone.into_iter().filter_map(remove).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     fn cluster(name: &str) -> Upsert {
@@ -253,6 +294,65 @@ mod tests {
             source.reread(&key);
         }
         assert!(source.take_rereads().is_empty());
+    }
+
+    /// What a stream says, against what the source holds, for changes in any order read in any portions.
+    #[test]
+    fn a_stream_that_reads_when_it_likes_knows_what_there_is() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let source = MemorySource::new("test");
+        let mut events = source.events();
+        let mut known = BTreeMap::new();
+        for round in 0..200 {
+            // Sometimes more than is remembered.
+            let changes = [1, 3, 40, 3 * REMEMBERED][rng.usize(0..4) % (1 + round % 4)];
+            for _ in 0..changes {
+                let name = rng.u8(0..40).to_string();
+                if rng.bool() {
+                    let uid = rng.u8(0..3).to_string();
+                    source.upsert(cluster(&name).with_uid(uid));
+                } else {
+                    source.remove(&ClusterKey::named(&name));
+                }
+            }
+            while let Some(Some(event)) = events.next().now_or_never() {
+                match event.unwrap() {
+                    SourceEvent::Upsert(cluster) => {
+                        known.insert(cluster.key.clone(), cluster.identity);
+                    }
+                    SourceEvent::Remove { key, identity } => {
+                        assert_eq!(known.remove(&key), Some(identity), "by what it said before");
+                    }
+                    SourceEvent::Synced => {}
+                }
+            }
+            let clusters = source.shared.clusters.lock().unwrap();
+            let there = clusters.by_key.iter();
+            let there = there.map(|(key, (_, cluster))| (key.clone(), cluster.identity.clone()));
+            assert_eq!(known, there.collect());
+            assert_eq!(clusters.by_version.len(), clusters.by_key.len());
+            assert!(clusters.removed.len() <= REMEMBERED);
+        }
+    }
+
+    #[test]
+    fn one_change_of_many_clusters_costs_that_one() {
+        let source = MemorySource::new("test");
+        for n in 0..1_000 {
+            source.upsert(cluster(&n.to_string()));
+        }
+        let mut told = Told {
+            seen: 0,
+            identities: BTreeMap::new(),
+            synced: false,
+        };
+        told.news(&source.shared.clusters.lock().unwrap());
+        source.upsert(cluster("7"));
+        source.remove(&ClusterKey::named("8"));
+        let clusters = source.shared.clusters.lock().unwrap();
+        assert_eq!(clusters.by_version.range(told.seen + 1..).count(), 1);
+        assert_eq!(clusters.removed_since(told.seen).unwrap().count(), 1);
+        assert_eq!(told.news(&clusters).len(), 2);
     }
 
     #[tokio::test]

@@ -73,6 +73,23 @@ fn the_first_registered_wins_and_the_loser_takes_over_when_it_goes() {
 }
 
 #[test]
+fn when_a_credential_ends_is_part_of_what_counts() {
+    let ends = |at| {
+        let access = crate::ClusterAccess::builder("https://a").token("t");
+        let end = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(at);
+        let access = access.expires(end).build().unwrap();
+        Word::Upsert {
+            upsert: Upsert::ready(key(1), access),
+            owned: true,
+        }
+    };
+    let mut claims = synced(1);
+    assert_eq!(claims.say(0, ends(1)), [key(1)]);
+    assert_eq!(claims.say(0, ends(1)), []);
+    assert_eq!(claims.say(0, ends(2)), [key(1)]);
+}
+
+#[test]
 fn a_lower_source_waits_for_the_first_synced_of_every_higher_one() {
     let (mut claims, _) = claims(3);
     claims.say(2, named(1));

@@ -101,6 +101,7 @@ impl Cluster {
         self.seen = None;
         self.last_success = None;
         self.last_probe = None;
+        self.stalled = None;
         self.last_error = None;
         cx.out.push(Action::NewIdentity);
     }
@@ -124,12 +125,18 @@ impl Cluster {
     /// The access as it is now, classified against each living connection's own. What has to be made beside the published connection
     /// then is for [`settle`](Self::settle) to see.
     fn take_access(&mut self, access: &ClusterAccess, cx: &mut Cx<'_>) {
-        // Also an equal one is taken: when it ends may be known better now.
         let known = self.access.replace(access.clone());
-        if known.as_ref() == Some(access) {
+        if known
+            .as_ref()
+            .is_some_and(|known| known.is_identical(access))
+        {
             return;
         }
         cx.tell(Changes::ACCESS);
+        if known.as_ref() == Some(access) {
+            // It is known better when it ends: shown, and nothing else.
+            return self.prolong(access, cx);
+        }
         // New access is tried at once, whatever waited.
         self.next_build = None;
         let change = |life: &Life| life.access.change_to(access);
@@ -141,6 +148,17 @@ impl Cluster {
             if self.life(generation).map(change) == Some(AccessChange::Credential) {
                 self.take_credential(generation, access, cx);
             }
+        }
+    }
+
+    fn prolong(&mut self, access: &ClusterAccess, cx: &mut Cx<'_>) {
+        let lives = self.published.iter_mut().chain(&mut self.building);
+        for life in lives.filter(|life| life.access == *access) {
+            life.access = access.clone();
+            cx.out.push(Action::SetAccess {
+                generation: life.generation,
+                access: access.clone(),
+            });
         }
     }
 

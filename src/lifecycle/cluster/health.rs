@@ -77,6 +77,15 @@ impl Cluster {
 
     /// The process did not run for `time`.
     pub(crate) fn stalled(&mut self, time: Duration, cx: &mut Cx<'_>) {
+        let signs = self
+            .published
+            .as_ref()
+            .and_then(|life| life.vitals.read().any);
+        let success = self.last_success.max(signs);
+        let before = self.stalled.filter(|(until, _)| success < Some(*until));
+        let before = before.map_or(Duration::ZERO, |(_, time)| time);
+        self.stalled = Some((cx.now, before + time));
+        cx.out.push(Action::Publish);
         for generation in self.lives() {
             self.detect(generation, cx, |detector, now, _| {
                 detector.stalled(now.at, time);

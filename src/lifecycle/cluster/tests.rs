@@ -178,9 +178,13 @@ impl World {
                     "not a credential of this endpoint"
                 );
                 let line = self.lines.get_mut(generation).unwrap();
-                assert_eq!(line.access.change_to(access), AccessChange::Credential);
+                let change = line.access.change_to(access);
+                assert_ne!(change, AccessChange::Endpoint);
+                assert!(!line.access.is_identical(access));
                 line.access = access.clone();
-                line.shell.new_access();
+                if change == AccessChange::Credential {
+                    line.shell.new_access();
+                }
             }
             Action::Probe {
                 generation, number, ..

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use super::{Action, Changes, Cluster, Cx, Life, Removal};
 use crate::{
     AccessState, ClusterAccess, ClusterState, Generation, LastError, Phase, ResourcePhase,
-    ResourceState, SourcedAccess, Verdict, clock::Clock, lifecycle::detector::Detector, plan::Plan,
-    vitals::Vitals,
+    ResourceState, SourcedAccess, Stall, Verdict, clock::Clock, lifecycle::detector::Detector,
+    plan::Plan, vitals::Vitals,
 };
 
 impl Cluster {
@@ -54,8 +54,16 @@ impl Cluster {
         self.access.as_ref().filter(|_| self.claim.owned)
     }
 
-    pub(crate) fn attempts(&self) -> u32 {
-        self.attempts
+    /// By which the dials of a connection are served: attempts to connect in vain, or, of one that is up and suspect, failed rounds of probes.
+    pub(crate) fn dial_failures(&self, generation: Generation) -> u32 {
+        let detector = self
+            .life(generation)
+            .and_then(|life| life.detector.as_ref());
+        let rounds = detector.map_or(0, |detector| match detector.verdict() {
+            Verdict::Suspect | Verdict::Down => detector.failures().max(1),
+            _ => 0,
+        });
+        self.attempts.max(rounds)
     }
 
     /// The published connection, and its signs of life.
@@ -127,6 +135,10 @@ impl Cluster {
             next_attempt: self.next_attempt(plan).map(wall),
             last_probe: self.last_probe.map(wall),
             last_success: self.last_success.map(wall),
+            stalled: self.stalled.map(|(until, time)| Stall {
+                until: wall(until),
+                time,
+            }),
             consecutive_failures: detector.map_or(0, Detector::failures),
             last_error: self
                 .last_error

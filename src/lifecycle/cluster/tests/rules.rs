@@ -212,6 +212,41 @@ fn kind_1_a_provider_that_readers_do_not_have_yet_is_only_made_again() {
 }
 
 #[test]
+fn an_access_that_only_ends_later_shows_that_and_asks_nobody() {
+    let ends = |at| {
+        let end = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(at);
+        let access = ClusterAccess::builder("https://server-0").token("t");
+        access.ca_pem(CAS[0].as_str()).expires(end).build().unwrap()
+    };
+    let mut world = world();
+    let old = world.connects(ends(1));
+    world.ready(ends(2));
+    assert!(world.was_told(Changes::ACCESS) && world.saw(|it| matches!(it, Action::Publish)));
+    assert!(!world.saw(|it| matches!(it, Action::Step { .. } | Action::Open { .. })));
+    let shown = |access: &ClusterAccess| access.credential().expires();
+    assert_eq!(
+        shown(world.cluster().unwrap().access().unwrap()),
+        shown(&ends(2))
+    );
+    assert_eq!(shown(&world.lines[&old].access), shown(&ends(2)));
+    world.seen.clear();
+    world.ready(ends(2));
+    assert!(!world.was_told(Changes::ACCESS));
+}
+
+#[test]
+fn a_suspect_cluster_dials_as_one_that_failed_until_it_answers() {
+    let (mut world, old) = connected();
+    let failures = |world: &World| world.cluster().unwrap().dial_failures(old);
+    assert_eq!(failures(&world), 0);
+    let suspect = |world: &World| world.cluster().unwrap().published_verdict() == Verdict::Suspect;
+    world.black_hole(old, suspect);
+    assert!(failures(&world) > 0);
+    world.black_hole(Generation(0), |world| !suspect(world));
+    assert_eq!(failures(&world), 0);
+}
+
+#[test]
 fn kind_2_an_endpoint_is_made_before_the_old_one_is_broken() {
     let (mut world, old) = connected();
     world.ready(access(1, 0, "u"));
@@ -619,7 +654,7 @@ fn a_connection_that_goes_down_before_it_is_published_was_a_failed_attempt() {
     world.ends(new, HEALTH, Outcome::Up);
     world.fails(new, HEALTH, 1);
     let cluster = world.cluster().unwrap();
-    assert_eq!((cluster.attempts(), cluster.outage()), (1, Some(world.now)));
+    assert_eq!((cluster.attempts, cluster.outage()), (1, Some(world.now)));
     assert_eq!(cluster.phase(), Phase::Connecting);
 }
 
