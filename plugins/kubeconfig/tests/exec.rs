@@ -317,7 +317,7 @@ async fn no_more_than_sixteen_programs_run_at_once() {
     // Each takes the first place that is free.
     let script = format!(
         "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do\n\
-         if mkdir $DIR/place.$n 2> /dev/null; then\nsleep 0.1\nrmdir $DIR/place.$n\n{}\nexit\nfi\ndone\n\
+         if mkdir $DIR/place.$n 2> /dev/null; then\nsleep 1\nrmdir $DIR/place.$n\n{}\nexit\nfi\ndone\n\
          touch $DIR/over\nexit 1",
         token("t")
     );
