@@ -404,6 +404,21 @@ async fn a_credential_is_renewed_and_nothing_else_changes() {
 }
 
 #[tokio::test]
+async fn the_same_token_with_a_later_end_is_told() {
+    let programs = Programs::new();
+    let (first, second) = (token_for("t", 3_600), token_for("t", 7_200));
+    let script = format!("if [ $RUN -eq 1 ]; then\n{first}\nelse\n{second}\nfi");
+    let user = programs.user("login", &script);
+    let source = programs.source(&[("a", 1, &user)]);
+    let mut events = waiting(&source, &["a"]).await;
+    let old = events.access().await;
+    source.reread(&key("a"));
+    let new = events.access().await;
+    assert_eq!(old.change_to(&new), AccessChange::None);
+    assert!(old.credential().expires() < new.credential().expires());
+}
+
+#[tokio::test]
 async fn a_credential_that_cannot_be_renewed_holds_until_its_end_and_no_longer() {
     let programs = Programs::new();
     let first = token_for("t1", 10);
