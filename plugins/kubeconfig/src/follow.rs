@@ -170,7 +170,7 @@ impl Follower {
         let askers = read.askers.get(id).into_iter().flatten();
         let words = askers.filter_map(|key| Some(self.word(key, read.said.get(key)?)));
         let words: Vec<_> = words
-            .filter(|word| self.told.get(&word.key) != Some(word))
+            .filter(|word| !says_the_same(self.told.get(&word.key), word))
             .collect();
         for word in &words {
             self.told.insert(word.key.clone(), word.clone());
@@ -287,7 +287,18 @@ fn difference(told: &Clusters, now: &Clusters) -> Vec<SourceEvent> {
         key: old.key.clone(),
         identity: old.identity.clone(),
     });
-    let changed = now.values().filter(|new| told.get(&new.key) != Some(new));
+    let changed = now
+        .values()
+        .filter(|new| !says_the_same(told.get(&new.key), new));
     gone.chain(changed.cloned().map(SourceEvent::Upsert))
         .collect()
+}
+
+/// Accesses are equal though their credentials end at different times; whoever looks at that time wants the newest.
+fn says_the_same(told: Option<&Upsert>, new: &Upsert) -> bool {
+    let end = |cluster: &Upsert| match &cluster.access {
+        SourcedAccess::Ready(access) => access.credential().expires(),
+        SourcedAccess::Refused(_) | SourcedAccess::Gated(_) => None,
+    };
+    told.is_some_and(|told| told == new && end(told) == end(new))
 }

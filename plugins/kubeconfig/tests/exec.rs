@@ -299,6 +299,47 @@ async fn what_a_program_leaves_in_the_background_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn what_holds_a_programs_output_open_is_killed_at_the_deadline() {
+    let programs = Programs::new();
+    let script = format!("sleep 1000 &\necho $! > $DIR/child\n{}", token("t"));
+    let user = programs.user("login", &script);
+    let source = programs.source(&[("a", 1, &user)]);
+    let source = source.exec_deadline(Duration::from_secs(2));
+    let mut events = waiting(&source, &["a"]).await;
+    let event = events.next().await.unwrap();
+    assert!(event.contains("did not end within 2s"), "{event}");
+    gone(&[programs.line("child").await]).await;
+}
+
+#[tokio::test]
+async fn no_more_than_sixteen_programs_run_at_once() {
+    let programs = Programs::new();
+    // Each takes the first place that is free.
+    let script = format!(
+        "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do\n\
+         if mkdir $DIR/place.$n 2> /dev/null; then\nsleep 1\nrmdir $DIR/place.$n\n{}\nexit\nfi\ndone\n\
+         touch $DIR/over\nexit 1",
+        token("t")
+    );
+    let names: Vec<_> = (10..50).map(|n| format!("c{n}")).collect();
+    let users: Vec<_> = names
+        .iter()
+        .map(|name| programs.user(name, &script))
+        .collect();
+    let contexts = names.iter().zip(&users);
+    let contexts: Vec<_> = contexts
+        .map(|(name, user)| (name.as_str(), 1, user.as_str()))
+        .collect();
+    let source = programs.source(&contexts);
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut events = waiting(&source, &names).await;
+    for _ in &names {
+        assert!(events.next().await.unwrap().starts_with("+c"));
+    }
+    assert!(!programs.path("over").exists());
+}
+
+#[tokio::test]
 async fn a_program_that_failed_is_run_again_until_it_works() {
     let programs = Programs::new();
     let script = format!("[ $RUN -ge 3 ] || exit 1\n{}", token("t$RUN"));
@@ -360,6 +401,21 @@ async fn a_credential_is_renewed_and_nothing_else_changes() {
     assert_eq!(old.change_to(&new), AccessChange::Credential);
     let told = new.credential().expires().map(jiff::Timestamp::try_from);
     assert_eq!(told.unwrap().unwrap(), later);
+}
+
+#[tokio::test]
+async fn the_same_token_with_a_later_end_is_told() {
+    let programs = Programs::new();
+    let (first, second) = (token_for("t", 3_600), token_for("t", 7_200));
+    let script = format!("if [ $RUN -eq 1 ]; then\n{first}\nelse\n{second}\nfi");
+    let user = programs.user("login", &script);
+    let source = programs.source(&[("a", 1, &user)]);
+    let mut events = waiting(&source, &["a"]).await;
+    let old = events.access().await;
+    source.reread(&key("a"));
+    let new = events.access().await;
+    assert_eq!(old.change_to(&new), AccessChange::None);
+    assert!(old.credential().expires() < new.credential().expires());
 }
 
 #[tokio::test]

@@ -1,12 +1,7 @@
 //! Runs a program, within a deadline and a limit, and leaves nothing of it behind.
 
 use std::{
-    collections::BTreeMap,
-    ffi::OsString,
-    io,
-    path::PathBuf,
-    process::{ExitStatus, Stdio},
-    sync::Arc,
+    collections::BTreeMap, ffi::OsString, io, path::PathBuf, process::Stdio, sync::Arc,
     time::Duration,
 };
 
@@ -99,9 +94,8 @@ impl Running {
         // Never moved (and left behind) while it grows.
         let mut output = Zeroizing::new(Vec::with_capacity(LIMIT));
         let mut errors = 0;
-        let mut status = None;
-        // Its errors need not end: what it left running in the background may hold them.
-        while out.is_some() || status.is_none() {
+        // It is waited for only when nobody can print any more: until then its number is its own, and so is that of its group.
+        let status = loop {
             tokio::select! {
                 read = read(&mut out, &mut chunk) => {
                     if output.len() + read > LIMIT {
@@ -115,41 +109,35 @@ impl Running {
                         return Err(ExecFailure::TooMuch { limit: LIMIT });
                     }
                 }
-                ended = self.child.wait(), if status.is_none() => {
-                    status = Some(ended.map_err(|error| ExecFailure::NotStarted(error.kind()))?);
+                ended = self.child.wait(), if out.is_none() => {
+                    break ended.map_err(|error| ExecFailure::NotStarted(error.kind()))?;
                 }
             }
+        };
+        if status.success() {
+            return Ok(output);
         }
-        match status {
-            Some(status) if !status.success() => {
-                let rest = async {
-                    while err.is_some() {
-                        errors += read(&mut err, &mut noise).await;
-                    }
-                };
-                let _ = timeout(Duration::from_millis(100), rest).await;
-                Err(failed(status, errors))
+        // What it left running in the background may hold its errors open.
+        let rest = async {
+            while err.is_some() {
+                errors += read(&mut err, &mut noise).await;
             }
-            _ => Ok(output),
-        }
+        };
+        let _ = timeout(Duration::from_millis(100), rest).await;
+        Err(ExecFailure::Failed {
+            status: status.to_string(),
+            errors,
+        })
     }
 }
 
 #[cfg(unix)]
 impl Drop for Running {
     fn drop(&mut self) {
-        // As long as it has not been waited for, its number is its own.
         let id = self.child.id().and_then(|id| i32::try_from(id).ok());
         if let Some(group) = id.and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
-    }
-}
-
-fn failed(status: ExitStatus, errors: usize) -> ExecFailure {
-    ExecFailure::Failed {
-        status: status.to_string(),
-        errors,
     }
 }
 
