@@ -294,10 +294,11 @@ pub(super) async fn refresh(connection: Arc<Connection>, slots: Vec<usize>) {
             continue;
         };
         let limit = connection.shared.providers[slot].init_timeout;
-        let asked = ask(Arc::clone(&connection.shared), up, access.clone());
+        let (shared, access) = (Arc::clone(&connection.shared), access.clone());
+        let asked = async move { takes(&shared, up, &access) };
         // On a task of its own: one that blocks its thread is waited for no longer than that.
-        let takes = tokio::time::timeout(limit, tokio::spawn(asked)).await;
-        if !matches!(takes, Ok(Ok(true))) {
+        let answer = tokio::time::timeout(limit, tokio::spawn(asked)).await;
+        if !matches!(answer, Ok(Ok(true))) {
             rebuild = Some(slot);
             break;
         }
@@ -306,12 +307,12 @@ pub(super) async fn refresh(connection: Arc<Connection>, slots: Vec<usize>) {
 }
 
 /// Whether a value takes the access.
-async fn ask(shared: Arc<Shared>, up: Up, access: ClusterAccess) -> bool {
+fn takes(shared: &Shared, up: Up, access: &ClusterAccess) -> bool {
     let slot = up.slot();
     let (who, provider) = (shared.plan.name(slot), &shared.providers[slot].provider);
     // We may be the last who hold it: its drop is foreign code too, and must not cost the answer.
     let refresh = hook::call(&shared.counters, who, || {
-        let refresh = provider.refresh(&up.value, &access);
+        let refresh = provider.refresh(&up.value, access);
         drop(up);
         refresh
     });
