@@ -29,8 +29,8 @@ pub(crate) struct Detector {
     sent: Option<Instant>,
     /// The next round. While healthy it may be early: a newer sign of life puts it off when it is reached.
     next: Instant,
-    /// In an outage: when signs of life are looked for, however far off the next round is.
-    look: Instant,
+    /// From when it may be sent: while healthy a moment before, so that many go together.
+    soonest: Instant,
     /// While healthy: probe whatever signs there are.
     at_once: bool,
     number: u64,
@@ -65,7 +65,7 @@ impl Detector {
             answered: now,
             sent: None,
             next: now,
-            look: now,
+            soonest: now,
             at_once: false,
             number: 0,
             rounds: Vec::new(),
@@ -99,10 +99,18 @@ impl Detector {
             None if !self.rounds.is_empty() => never,
             None => self.next,
             Some(outage) if outage.fate == Fate::Down => never,
-            Some(_) => self.next.min(self.look),
+            Some(outage) => self.next.min(outage.look),
         };
         let lost = self.rounds.iter().map(|round| round.lost_at);
         lost.fold(next, Instant::min)
+    }
+
+    /// From when [`timer`](Self::timer) may as well be called as at the deadline, so that what is due of many is done together.
+    pub(crate) fn soonest(&self) -> Instant {
+        match self.outage {
+            None if self.rounds.is_empty() => self.soonest,
+            _ => self.deadline(),
+        }
     }
 
     pub(crate) fn timer(
@@ -151,6 +159,7 @@ impl Detector {
         if self.outage.is_none() && self.rounds.is_empty() {
             self.at_once = true;
             self.next = now;
+            self.soonest = now;
         }
     }
 
@@ -190,6 +199,7 @@ impl Detector {
         self.rounds.clear();
         self.sent = None;
         self.next = now;
+        self.soonest = now;
         self.at_once = true;
     }
 
@@ -205,6 +215,7 @@ impl Detector {
         self.outage = None;
         self.rounds.clear();
         self.next = self.alive;
+        self.soonest = self.alive;
     }
 
     fn take(
