@@ -154,7 +154,8 @@ struct Record {
     identity: Arc<IdentityState>,
     lines: Vec<Line>,
     deadline: Option<Instant>,
-    outage: Option<Outage>,
+    /// Boxed: few have one.
+    outage: Option<Box<Outage>>,
 }
 
 /// An outage that goes on, and which of the times that subscribers asked about have passed.
@@ -458,9 +459,9 @@ impl Running {
         match record.cluster.outage() {
             None => record.outage = None,
             Some(since) => {
-                let outage = record.outage.get_or_insert(Outage {
-                    since,
-                    told: Vec::new(),
+                let outage = record.outage.get_or_insert_with(|| {
+                    let told = Vec::new();
+                    Box::new(Outage { since, told })
                 });
                 for time in &self.unhealthy_times {
                     // One that is never (`Duration::MAX`) overflows, and is not waited for.

@@ -83,14 +83,14 @@ pub(crate) struct Snapshot {
     pub(crate) access: Option<crate::ClusterAccess>,
 }
 
-/// So many values lie in the snapshot itself, and in the map, where a read finds them without another step through memory.
-const INLINE: usize = 8;
+/// So many shortcuts lie in the map itself, where a read finds them without another step through memory.
+const INLINE: usize = 6;
 
-/// The values of one generation: a typed map, and the same by slot, where an owned read finds one in a single step.
+/// The values of one generation: a typed map, and the same by slot, where an owned read finds one without hashing.
 #[derive(Default)]
 pub(crate) struct Values {
     typed: TypeMap,
-    by_slot: SmallVec<[Option<Value>; INLINE]>,
+    by_slot: Box<[Option<Value>]>,
 }
 
 impl Registry {

@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::{FailureKind, Route, Verdict, options::HealthOptions, vitals::Signs};
@@ -34,7 +35,8 @@ pub(crate) struct Detector {
     /// While healthy: probe whatever signs there are.
     at_once: bool,
     number: u64,
-    rounds: Vec<Round>,
+    /// While healthy there is one at most.
+    rounds: SmallVec<[Round; 1]>,
     not_ready: Option<Arc<str>>,
 }
 
@@ -68,7 +70,7 @@ impl Detector {
             soonest: now,
             at_once: false,
             number: 0,
-            rounds: Vec::new(),
+            rounds: SmallVec::new(),
             not_ready: None,
         }
     }
@@ -213,7 +215,7 @@ impl Detector {
 
     fn heal(&mut self) {
         self.outage = None;
-        self.rounds.clear();
+        self.rounds = SmallVec::new();
         self.next = self.alive;
         self.soonest = self.alive;
     }
