@@ -122,7 +122,7 @@ impl Drop for Engine {
 struct Running {
     shared: Arc<Shared>,
     /// Boxed: a table of them would be half empty, and moves each at every input.
-    clusters: HashMap<ClusterKey, Box<Record>>,
+    clusters: HashMap<ClusterKey, Box<Record>, foldhash::fast::RandomState>,
     claims: Claims,
     brake: Brake,
     sources: sources::Sources,
@@ -154,7 +154,8 @@ struct Record {
     identity: Arc<IdentityState>,
     lines: Vec<Line>,
     deadline: Option<Instant>,
-    outage: Option<Outage>,
+    /// Boxed: few have one.
+    outage: Option<Box<Outage>>,
 }
 
 /// An outage that goes on, and which of the times that subscribers asked about have passed.
@@ -170,7 +171,7 @@ impl Running {
         let seed = shared.options.seed;
         let tasks = TaskTracker::new();
         Self {
-            clusters: HashMap::new(),
+            clusters: HashMap::default(),
             claims: Claims::new(sources.len(), now, &shared.options.source),
             brake: Brake::default(),
             sources: sources::Sources::spawn(sources, &shared, &tasks, seed),
@@ -316,7 +317,8 @@ impl Running {
             return;
         };
         let mut actions = Vec::new();
-        let cluster = Cluster::new(claim, &mut self.cx(now, &mut actions));
+        let numbers = (&mut self.rng, &mut self.generations);
+        let cluster = Cluster::new(claim, &mut cx(&self.shared, numbers, now, &mut actions));
         let identity = Arc::default();
         let record = Record {
             cluster,
@@ -331,6 +333,11 @@ impl Running {
 
     fn take_letters(&mut self, letters: Letters, now: Instant) {
         for (generation, signals) in letters.signals {
+            if let Some((number, at)) = signals.answered {
+                self.with(&signals.key, now, |cluster, cx| {
+                    cluster.answered(generation, number, at, cx);
+                });
+            }
             if signals.doubt {
                 self.with(&signals.key, now, |cluster, cx| {
                     cluster.doubt(generation, cx);
@@ -439,25 +446,16 @@ impl Running {
         now: Instant,
         input: impl FnOnce(&mut Cluster, &mut Cx<'_>),
     ) {
-        let Some(mut record) = self.clusters.remove(key) else {
+        let Some(record) = self.clusters.get_mut(key) else {
             return;
         };
         let mut actions = Vec::new();
-        input(&mut record.cluster, &mut self.cx(now, &mut actions));
-        self.clusters.insert(key.clone(), record);
+        let numbers = (&mut self.rng, &mut self.generations);
+        input(
+            &mut record.cluster,
+            &mut cx(&self.shared, numbers, now, &mut actions),
+        );
         self.apply(key, actions, now);
-    }
-
-    fn cx<'a>(&'a mut self, now: Instant, out: &'a mut Vec<Action>) -> Cx<'a> {
-        Cx {
-            now,
-            options: &self.shared.options,
-            plan: &self.shared.plan,
-            clock: self.shared.registry.clock,
-            rng: &mut self.rng,
-            generations: &mut self.generations,
-            out,
-        }
     }
 
     /// Sets the one deadline of a cluster in the fleet's queue, and tells of outages whose time has come.
@@ -465,13 +463,13 @@ impl Running {
         let Some(record) = self.clusters.get_mut(key) else {
             return;
         };
-        let mut next = record.cluster.deadline();
+        let mut next = record.cluster.deadline(&self.shared.registry.clock);
         match record.cluster.outage() {
             None => record.outage = None,
             Some(since) => {
-                let outage = record.outage.get_or_insert(Outage {
-                    since,
-                    told: Vec::new(),
+                let outage = record.outage.get_or_insert_with(|| {
+                    let told = Vec::new();
+                    Box::new(Outage { since, told })
                 });
                 for time in &self.unhealthy_times {
                     // One that is never (`Duration::MAX`) overflows, and is not waited for.
@@ -555,6 +553,24 @@ impl Running {
 
     fn keys(&self) -> Vec<ClusterKey> {
         self.clusters.keys().cloned().collect()
+    }
+}
+
+/// What an input comes with; `numbers` are random ones, and the last generation.
+fn cx<'a>(
+    shared: &'a Shared,
+    (rng, generations): (&'a mut fastrand::Rng, &'a mut u64),
+    now: Instant,
+    out: &'a mut Vec<Action>,
+) -> Cx<'a> {
+    Cx {
+        now,
+        options: &shared.options,
+        plan: &shared.plan,
+        clock: shared.registry.clock,
+        rng,
+        generations,
+        out,
     }
 }
 

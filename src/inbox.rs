@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{ClusterKey, Generation};
 
@@ -27,6 +27,8 @@ pub(crate) struct Letters {
 pub(crate) struct Signals {
     pub(crate) key: ClusterKey,
     pub(crate) doubt: bool,
+    /// The probe that was answered as expected, and when.
+    pub(crate) answered: Option<(u64, Instant)>,
     /// By slot: the incarnation that failed, and why.
     pub(crate) failed: BTreeMap<usize, (u32, Arc<str>)>,
 }
@@ -34,6 +36,11 @@ pub(crate) struct Signals {
 /// Something that a connection's tasks say.
 pub(crate) enum Signal {
     Doubt,
+    /// A healthy cluster answered a probe. That changes nothing but when the next is due: the engine hears of it when it next wakes.
+    Answered {
+        number: u64,
+        at: Instant,
+    },
     Failed {
         slot: usize,
         incarnation: u32,
@@ -62,10 +69,15 @@ impl Inbox {
             .or_insert_with(|| Signals {
                 key: key.clone(),
                 doubt: false,
+                answered: None,
                 failed: BTreeMap::new(),
             });
         match signal {
             Signal::Doubt => signals.doubt = true,
+            Signal::Answered { number, at } => {
+                signals.answered = Some((number, at));
+                return;
+            }
             Signal::Failed {
                 slot,
                 incarnation,

@@ -1,10 +1,10 @@
 //! What readers see: for each key an immutable snapshot of one generation's values, swapped whole (rules 1 and 2). A read hashes the key,
-//! loads a pointer, and clones an `Arc`; it takes no lock, never waits and never allocates.
+//! and finds the value in the map's own entry, or else in the snapshot behind it; it takes no lock, never waits and never allocates.
 
 use std::{
-    any::TypeId,
+    any::{Any, TypeId},
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU8, Ordering},
     },
 };
@@ -17,7 +17,7 @@ use crate::{
     clock::Clock,
     plan::Plan,
     resource::{Provider, ResourceKey, Value},
-    sync::{Loaded, Swap},
+    sync::{Loaded, Swap, between_steps},
     vitals::Vitals,
 };
 
@@ -25,7 +25,7 @@ use crate::{
 mod model;
 
 /// A concurrent map that copies no entries when one is added.
-type Entries = papaya::HashMap<Name, Arc<Entry>, foldhash::fast::RandomState>;
+type Entries = papaya::HashMap<Name, Known, foldhash::fast::RandomState>;
 
 /// A key's text, in the map itself unless it is long: comparing it is no step through memory of its own.
 type Name = SmallVec<[u8; 40]>;
@@ -60,6 +60,17 @@ pub(crate) struct Entry {
     snapshot: Swap<Snapshot>,
 }
 
+/// What the map itself holds of a key. The entry's snapshot is the truth; the shortcuts are there only while that holds the same values, so
+/// that a read of one is a read of the snapshot, without two steps through cold memory.
+struct Known {
+    entry: Arc<Entry>,
+    shortcuts: Shortcuts,
+}
+
+/// By slot. They are weak: the map frees what it no longer holds when it likes, on whichever thread reads, and keeps no value alive by that.
+#[derive(Default)]
+struct Shortcuts(SmallVec<[Option<Weak<dyn Any + Send + Sync>>; INLINE]>);
+
 /// One moment of a cluster, with the values of at most one generation.
 pub(crate) struct Snapshot {
     /// Counts the identities that had this key.
@@ -72,14 +83,14 @@ pub(crate) struct Snapshot {
     pub(crate) access: Option<crate::ClusterAccess>,
 }
 
-/// So many values lie in the snapshot itself, where a read finds them without another step through memory.
-const INLINE: usize = 8;
+/// So many shortcuts lie in the map itself, where a read finds them without another step through memory.
+const INLINE: usize = 6;
 
-/// The values of one generation: a typed map, and the same by slot, where an owned read finds one in a single step.
+/// The values of one generation: a typed map, and the same by slot, where an owned read finds one without hashing.
 #[derive(Default)]
 pub(crate) struct Values {
     typed: TypeMap,
-    by_slot: SmallVec<[Option<Value>; INLINE]>,
+    by_slot: Box<[Option<Value>]>,
 }
 
 impl Registry {
@@ -125,8 +136,9 @@ impl Registry {
             return None;
         }
         let slot = self.plan.index_of(TypeId::of::<R>())?;
+        between_steps();
         let entries = self.entries.pin();
-        entries.get(text(key))?.load().values.get(slot)
+        entries.get(text(key))?.shortcuts.get(slot)
     }
 
     #[cold]
@@ -148,7 +160,7 @@ impl Registry {
         let entries = self.entries.pin();
         entries
             .get(text(key))
-            .map(with)
+            .map(|known| with(&known.entry))
             .ok_or_else(|| GetError::Unknown { key: key.clone() })
     }
 
@@ -164,14 +176,14 @@ impl Registry {
         self.entries
             .pin()
             .get(text(key))
-            .map(|entry| entry.state(&self.clock))
+            .map(|known| known.entry.state(&self.clock))
     }
 
     pub(crate) fn keys(&self) -> Vec<ClusterKey> {
         self.entries
             .pin()
             .values()
-            .map(|entry| entry.key.clone())
+            .map(|known| known.entry.key.clone())
             .collect()
     }
 
@@ -182,24 +194,37 @@ impl Registry {
     /// The engine only.
     pub(crate) fn publish(&self, key: &ClusterKey, snapshot: Snapshot) {
         let entries = self.entries.pin();
-        if let Some(entry) = entries.get(text(key)) {
-            entry.snapshot.store(Arc::new(snapshot));
-        } else {
-            let snapshot = Swap::from_pointee(snapshot);
-            entries.insert(
-                text(key).into(),
-                Arc::new(Entry {
-                    key: key.clone(),
-                    snapshot,
-                }),
-            );
+        let show = |entry, shortcuts| {
+            between_steps();
+            entries.insert(text(key).into(), Known { entry, shortcuts });
+        };
+        let shortcuts = Shortcuts::to(&snapshot.values);
+        let Some(known) = entries.get(text(key)) else {
+            let entry = Entry {
+                key: key.clone(),
+                snapshot: Swap::from_pointee(snapshot),
+            };
+            return show(Arc::new(entry), shortcuts);
+        };
+        let entry = Arc::clone(&known.entry);
+        // Most of what is published changes no value: then the map stays as it is.
+        if known.shortcuts == shortcuts {
+            return entry.snapshot.store(Arc::new(snapshot));
+        }
+        // No shortcut while the two differ: neither is then ahead of the other, whichever way one reads.
+        if known.shortcuts.any() {
+            show(Arc::clone(&entry), Shortcuts::default());
+        }
+        entry.snapshot.store(Arc::new(snapshot));
+        if shortcuts.any() {
+            show(entry, shortcuts);
         }
     }
 
     /// The engine only: it ends. Whoever holds an entry still holds no value by it; a map frees what was removed when it likes.
     pub(crate) fn clear(&self) {
         let entries = self.entries.pin();
-        for (name, entry) in &entries {
+        for (name, Known { entry, .. }) in &entries {
             let last = entry.load_full();
             let emptied = Snapshot {
                 identity: last.identity,
@@ -209,8 +234,8 @@ impl Registry {
                 vitals: None,
                 access: None,
             };
-            entry.snapshot.store(Arc::new(emptied));
             entries.remove(name);
+            entry.snapshot.store(Arc::new(emptied));
         }
     }
 
@@ -286,6 +311,35 @@ impl Values {
             .get(slot)?
             .as_ref()
             .and_then(Resource::from_erased)
+    }
+}
+
+impl Shortcuts {
+    fn to(values: &Values) -> Self {
+        let weak = |value: &Option<Value>| value.as_ref().map(Arc::downgrade);
+        Self(values.by_slot.iter().map(weak).collect())
+    }
+
+    fn any(&self) -> bool {
+        self.0.iter().any(Option::is_some)
+    }
+
+    #[inline]
+    fn get<R: ClusterResource>(&self, slot: usize) -> Option<Resource<R>> {
+        let value = self.0.get(slot)?.as_ref()?.upgrade()?;
+        Resource::of(value)
+    }
+}
+
+impl PartialEq for Shortcuts {
+    /// To the very same values.
+    fn eq(&self, other: &Self) -> bool {
+        let of = |shortcuts: &Self, slot: usize| shortcuts.0.get(slot)?.as_ref().map(Weak::as_ptr);
+        let slots = self.0.len().max(other.0.len());
+        (0..slots).all(|slot| match (of(self, slot), of(other, slot)) {
+            (Some(one), Some(another)) => std::ptr::addr_eq(one, another),
+            (one, another) => one.is_none() && another.is_none(),
+        })
     }
 }
 

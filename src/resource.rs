@@ -186,7 +186,11 @@ impl<R: ClusterResource> Resource<R> {
 
     #[inline]
     pub(crate) fn from_erased(value: &Value) -> Option<Self> {
-        let value: Arc<dyn Any + Send + Sync> = Arc::clone(value);
+        Self::of(Arc::clone(value))
+    }
+
+    #[inline]
+    pub(crate) fn of(value: Arc<dyn Any + Send + Sync>) -> Option<Self> {
         value.downcast::<Live<R>>().ok().map(Self)
     }
 

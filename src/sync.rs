@@ -49,6 +49,15 @@ mod cell {
     }
 }
 
+/// Between steps of a map that a checker does not see into: there it may let another go on.
+#[cfg(not(any(clustercache_loom, clustercache_shuttle)))]
+#[inline]
+pub(crate) fn between_steps() {}
+#[cfg(clustercache_loom)]
+pub(crate) use loom::thread::yield_now as between_steps;
+#[cfg(clustercache_shuttle)]
+pub(crate) use shuttle::thread::yield_now as between_steps;
+
 /// Takes a lock. What it guards is changed by our own code only, between whose steps nothing panics: poison says nothing.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex

@@ -4,7 +4,7 @@ mod sim;
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicBool, Ordering::SeqCst},
+    atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 
 use clustercache::{
@@ -223,6 +223,34 @@ async fn a_value_knows_whose_it_is_and_whether_it_is_current() {
     waits.await.unwrap().unwrap();
     assert!(!net.is_current());
     net.retired().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_goes_with_its_last_holder_whatever_the_map_of_readers_has_yet_to_free() {
+    struct Counted(Arc<AtomicUsize>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, SeqCst);
+        }
+    }
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let live = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&live);
+    let custom = Custom::<0>::new().init(move |_| {
+        count.fetch_add(1, SeqCst);
+        let counted = Counted(Arc::clone(&count));
+        async { Ok(counted) }
+    });
+    let cache = builder(&world, &source).resource(custom).start().unwrap();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    let held = cache.get::<Custom<0>>(&key("a")).unwrap();
+    source.remove(&key("a"));
+    world.until_noted("a net down").await;
+    settle().await;
+    assert_eq!((live.load(SeqCst), held.is_current()), (1, false));
+    drop(held);
+    assert_eq!(live.load(SeqCst), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -143,12 +143,14 @@ impl Running {
                 generation,
                 number,
                 route,
+                calm,
             } => {
                 self.rank(key, generation);
                 if let Some(line) = self.line(key, generation) {
                     line.connection.vitals.probed(now);
                     let connection = Arc::clone(&line.connection);
-                    self.tasks.spawn(hooks::probe(connection, number, route));
+                    self.tasks
+                        .spawn(hooks::probe(connection, number, route, calm));
                 }
             }
             Action::ReplacePooled { generation } => {

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{HookKind, News, Report};
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
     connection::{Connection, NoValue, Up},
     context::{Attempt, InitContext},
     hook::{self, Ended},
+    inbox::Signal,
     latch::{Latch, Moment},
     lifecycle::{
         detector::ProbeResult,
@@ -319,8 +320,8 @@ fn takes(shared: &Shared, up: Up, access: &ClusterAccess) -> bool {
     matches!(refresh, Ok(Refresh::Unchanged | Refresh::InPlace))
 }
 
-/// Sends one probe.
-pub(super) async fn probe(connection: Arc<Connection>, number: u64, route: Route) {
+/// Sends one probe. While all is `calm`, an answer that changes nothing wakes nobody.
+pub(super) async fn probe(connection: Arc<Connection>, number: u64, route: Route, calm: bool) {
     let shared = Arc::clone(&connection.shared);
     let result = match connection.value(shared.plan.health()) {
         Some(up) => check(&shared, up, route).await,
@@ -329,7 +330,12 @@ pub(super) async fn probe(connection: Arc<Connection>, number: u64, route: Route
             text: "not up".into(),
         },
     };
-    connection.report(News::Probed { number, result }).await;
+    if calm && result == (ProbeResult::Alive { not_ready: None }) {
+        let at = Instant::now();
+        connection.signal(Signal::Answered { number, at });
+    } else {
+        connection.report(News::Probed { number, result }).await;
+    }
 }
 
 async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {

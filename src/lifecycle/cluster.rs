@@ -6,7 +6,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{backoff::Backoff, claims::Claim, detector::Detector, resources::Rules};
+use super::{backoff::Backoff, claims::Claim, resources::Rules};
 use crate::{
     AccessChange, Changes, ClusterAccess, FailureKind, Generation, Phase, SourcedAccess, Stage,
     TeardownReason, clock::Clock, options::Options, plan::Plan,
@@ -189,11 +189,12 @@ impl Cluster {
         self.removal.is_gone()
     }
 
-    /// When [`timer`](Self::timer) is to be called.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
+    /// When [`timer`](Self::timer) is to be called. Probes of healthy connections are due together with others'.
+    pub(crate) fn deadline(&self, clock: &Clock) -> Option<Instant> {
         let lives = || self.published.iter().chain(&self.building);
         let retries = lives().filter_map(|life| life.resources.deadline());
-        let probes = lives().filter_map(|life| life.detector.as_ref().map(Detector::deadline));
+        let detectors = lives().filter_map(|life| life.detector.as_ref());
+        let probes = detectors.map(|probe| clock.together(probe.soonest(), probe.deadline()));
         let linger = match &self.removal {
             Removal::Lingers { until, .. } => Some(*until),
             _ => None,

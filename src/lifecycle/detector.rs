@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::{FailureKind, Route, Verdict, options::HealthOptions, vitals::Signs};
@@ -29,12 +30,13 @@ pub(crate) struct Detector {
     sent: Option<Instant>,
     /// The next round. While healthy it may be early: a newer sign of life puts it off when it is reached.
     next: Instant,
-    /// In an outage: when signs of life are looked for, however far off the next round is.
-    look: Instant,
+    /// From when it may be sent: while healthy a moment before, so that many go together.
+    soonest: Instant,
     /// While healthy: probe whatever signs there are.
     at_once: bool,
     number: u64,
-    rounds: Vec<Round>,
+    /// While healthy there is one at most.
+    rounds: SmallVec<[Round; 1]>,
     not_ready: Option<Arc<str>>,
 }
 
@@ -65,10 +67,10 @@ impl Detector {
             answered: now,
             sent: None,
             next: now,
-            look: now,
+            soonest: now,
             at_once: false,
             number: 0,
-            rounds: Vec::new(),
+            rounds: SmallVec::new(),
             not_ready: None,
         }
     }
@@ -99,10 +101,18 @@ impl Detector {
             None if !self.rounds.is_empty() => never,
             None => self.next,
             Some(outage) if outage.fate == Fate::Down => never,
-            Some(_) => self.next.min(self.look),
+            Some(outage) => self.next.min(outage.look),
         };
         let lost = self.rounds.iter().map(|round| round.lost_at);
         lost.fold(next, Instant::min)
+    }
+
+    /// From when [`timer`](Self::timer) may as well be called as at the deadline, so that what is due of many is done together.
+    pub(crate) fn soonest(&self) -> Instant {
+        match self.outage {
+            None if self.rounds.is_empty() => self.soonest,
+            _ => self.deadline(),
+        }
     }
 
     pub(crate) fn timer(
@@ -151,6 +161,7 @@ impl Detector {
         if self.outage.is_none() && self.rounds.is_empty() {
             self.at_once = true;
             self.next = now;
+            self.soonest = now;
         }
     }
 
@@ -190,6 +201,7 @@ impl Detector {
         self.rounds.clear();
         self.sent = None;
         self.next = now;
+        self.soonest = now;
         self.at_once = true;
     }
 
@@ -203,8 +215,9 @@ impl Detector {
 
     fn heal(&mut self) {
         self.outage = None;
-        self.rounds.clear();
+        self.rounds = SmallVec::new();
         self.next = self.alive;
+        self.soonest = self.alive;
     }
 
     fn take(

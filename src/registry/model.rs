@@ -134,11 +134,24 @@ impl Cluster {
         lock(&self.promised).ended = true;
     }
 
+    /// What a handle reads.
+    fn by_handle(&self) -> Option<Generation> {
+        let entry = self.registry.entry(&self.key).ok()?;
+        entry.load_full().generation
+    }
+
     /// One read, judged by what had been promised before it began.
     fn read(&self) {
         let before = *lock(&self.promised);
+        let handle_before = self.by_handle();
         match self.registry.get::<Top>(&self.key) {
             Ok(top) => {
+                assert!(
+                    handle_before <= Some(top.generation()),
+                    "back in time by key"
+                );
+                let after = self.by_handle().unwrap_or(top.generation());
+                assert!(top.generation() <= after, "back in time by handle");
                 assert!(!before.ended, "a value after the end");
                 assert!(*top > before.torn, "a value whose teardown had begun");
                 assert!(*top >= before.published, "an older generation");

@@ -30,6 +30,8 @@ pub(crate) enum Action {
         generation: Generation,
         number: u64,
         route: Route,
+        /// An answer that is as good as the last changes nothing.
+        calm: bool,
     },
     ReplacePooled {
         generation: Generation,

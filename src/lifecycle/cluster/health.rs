@@ -66,6 +66,27 @@ impl Cluster {
         self.settle(cx);
     }
 
+    /// A good answer to a probe that was sent while all was well, at a time that may be a moment ago.
+    pub(crate) fn answered(
+        &mut self,
+        generation: Generation,
+        number: u64,
+        at: Instant,
+        cx: &mut Cx<'_>,
+    ) {
+        let life = self.life(generation);
+        let awaits = |life: &&Life| life.detector.as_ref().is_some_and(|d| d.awaits(number));
+        let Some(life) = life.filter(awaits) else {
+            return;
+        };
+        life.vitals.answered(at);
+        let result = ProbeResult::Alive { not_ready: None };
+        self.detect(generation, cx, |detector, now, orders| {
+            detector.probed(at, number, result, now.signs, now.options, orders);
+        });
+        self.settle(cx);
+    }
+
     /// Something that should have come over a connection did not.
     pub(crate) fn doubt(&mut self, generation: Generation, cx: &mut Cx<'_>) {
         if let Some(life) = self.life(generation) {
@@ -98,7 +119,7 @@ impl Cluster {
         let detector = self
             .life(generation)
             .and_then(|life| life.detector.as_ref());
-        if detector.is_some_and(|detector| detector.deadline() <= cx.now) {
+        if detector.is_some_and(|detector| detector.soonest() <= cx.now) {
             self.detect(generation, cx, |detector, now, orders| {
                 detector.timer(now.at, now.signs, now.options, orders);
             });
@@ -188,12 +209,14 @@ impl Cluster {
         input(detector, &now, &mut orders);
         let after = known(detector);
         life.held &= after.0 == Verdict::Down;
+        let calm = after == (Verdict::Healthy, 0, None);
         for order in orders {
             cx.out.push(match order {
                 Order::Probe { number, route } => Action::Probe {
                     generation,
                     number,
                     route,
+                    calm,
                 },
                 Order::ReplacePooled => Action::ReplacePooled { generation },
                 Order::Reread => Action::Reread {

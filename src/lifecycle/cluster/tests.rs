@@ -18,6 +18,9 @@ use crate::{
 mod histories;
 mod rules;
 
+/// One that was sent: over which connection, its number, and whether all was calm.
+type Probe = (Generation, u64, bool);
+
 struct World {
     plan: Plan,
     options: Options,
@@ -30,7 +33,7 @@ struct World {
     lines: BTreeMap<Generation, Line>,
     /// Those that are torn down and not abandoned, in that order.
     retiring: VecDeque<Generation>,
-    probes: Vec<(Generation, u64)>,
+    probes: Vec<Probe>,
     /// The fleet brake withholds teardowns by verdict.
     brake: bool,
     /// Every access that a source ever gave.
@@ -187,8 +190,11 @@ impl World {
                 }
             }
             Action::Probe {
-                generation, number, ..
-            } => self.probes.push((*generation, *number)),
+                generation,
+                number,
+                calm,
+                ..
+            } => self.probes.push((*generation, *number, *calm)),
             Action::Retire { generation, .. } => {
                 let line = self.lines.get_mut(generation).expect("it lives");
                 assert!(
@@ -346,12 +352,18 @@ impl World {
         }
     }
 
-    fn answer(&mut self, (generation, number): (Generation, u64), result: ProbeResult) {
-        self.input(|cluster, cx| cluster.probed(generation, number, result, cx));
+    fn answer(&mut self, (generation, number, calm): Probe, result: ProbeResult) {
+        self.input(|cluster, cx| {
+            if calm && result == (ProbeResult::Alive { not_ready: None }) {
+                cluster.answered(generation, number, cx.now, cx);
+            } else {
+                cluster.probed(generation, number, result, cx);
+            }
+        });
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.cluster()?.deadline()
+        self.cluster()?.deadline(&self.clock)
     }
 
     /// The calls that are due.

@@ -18,6 +18,8 @@ pub(super) struct Outage {
     pub(super) by_answer: bool,
     pub(super) refusal: Option<Refusal>,
     pub(super) fate: Fate,
+    /// When signs of life are looked for, however far off the next round is.
+    pub(super) look: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,7 @@ impl Outage {
             by_answer: false,
             refusal: None,
             fate: Fate::Suspect,
+            look: now,
         }
     }
 

@@ -13,12 +13,15 @@ use crate::{Route, options::HealthOptions};
 /// Rounds under way at most; with the defaults there are four, as each may take 3 s and a new one begins every second.
 pub(super) const MOST_ROUNDS: usize = 8;
 
+/// A healthy connection may be asked by this part of its time too early, together with others: then the process wakes once for many.
+const EARLY: u32 = 50;
+
 impl Detector {
     pub(super) fn advance(&mut self, now: Instant, options: &HealthOptions, out: &mut Vec<Order>) {
         let Some(outage) = &mut self.outage else {
             return self.advance_healthy(now, options, out);
         };
-        self.look = later(now, options.suspect_interval);
+        outage.look = later(now, options.suspect_interval);
         if outage.fate == Fate::Down || now < self.next {
             return;
         }
@@ -44,9 +47,12 @@ impl Detector {
         let quiet = later(self.alive, options.probe_after);
         let due = quiet.min(later(asked, options.authenticate_every));
         let due = if self.at_once { now } else { due };
+        let early = options.probe_after.min(options.authenticate_every) / EARLY;
+        let early = due.checked_sub(early).unwrap_or(due);
         let earliest = self.sent.map(|at| later(at, options.suspect_interval));
         self.next = due.max(earliest.unwrap_or(due));
-        if now >= self.next {
+        self.soonest = early.max(earliest.unwrap_or(early));
+        if now >= self.soonest {
             self.begin_round(now, &[Route::Pooled], options, out);
         }
     }

@@ -19,6 +19,24 @@ fn without_a_sign_for_five_seconds_one_pooled_probe_is_sent() {
 }
 
 #[test]
+fn a_probe_may_go_a_moment_early_with_others_and_no_sooner() {
+    let mut sim = Sim::new(|_, _| alive());
+    sim.timer();
+    let window = (sim.detector.soonest(), sim.detector.deadline());
+    assert_eq!(window, (sim.start + secs(4.9), sim.start + secs(5.0)));
+    sim.now = sim.start + secs(4.89);
+    sim.timer();
+    sim.now = sim.start + secs(4.9);
+    sim.timer();
+    assert_eq!(sim.probes(), "4.9P");
+    // Nor does that make it more than one a second.
+    sim.run_until(5.0);
+    sim.detector.doubt(sim.now);
+    sim.timer();
+    assert_eq!(sim.detector.soonest(), sim.start + secs(5.9));
+}
+
+#[test]
 fn bytes_prove_reach_and_once_a_minute_a_request_proves_the_credential() {
     let mut sim = Sim::new(|_, _| alive());
     for second in 1..130 {

@@ -101,14 +101,14 @@ impl World {
     /// Probes of this connection fail, of others they do not, until it is so.
     fn black_hole(&mut self, hole: Generation, done: impl Fn(&Self) -> bool) {
         for _ in 0..200 {
-            for (generation, number) in std::mem::take(&mut self.probes) {
+            for probe in std::mem::take(&mut self.probes) {
                 let failed = ProbeResult::Failed {
                     kind: FailureKind::TimedOut,
                     text: "no answer".into(),
                 };
                 let alive = ProbeResult::Alive { not_ready: None };
-                let result = if generation == hole { failed } else { alive };
-                self.answer((generation, number), result);
+                let result = if probe.0 == hole { failed } else { alive };
+                self.answer(probe, result);
             }
             if done(self) {
                 return;
