@@ -184,6 +184,8 @@ async fn exec_and_port_forward_work_beside_a_watch() -> anyhow::Result<()> {
                     return anyhow::Ok(());
                 }
             }
+            // Whenever the server has the time for one.
+            Some(WatchEvent::Bookmark(_)) => (),
             other => anyhow::bail!("{other:?}"),
         }
     };

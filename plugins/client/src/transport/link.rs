@@ -100,13 +100,7 @@ impl Link {
 }
 
 async fn send_http1(sender: &mut http1::SendRequest<Body>, mut request: Request<Body>) -> Sent {
-    let too_many = CancellationToken::new();
-    let (count, told) = (AtomicUsize::new(0), too_many.clone());
-    hyper::ext::on_informational(&mut request, move |_| {
-        if count.fetch_add(1, Relaxed) == INFORMATIONAL {
-            told.cancel();
-        }
-    });
+    let too_many = too_many_informational(&mut request);
     let answer = tokio::select! {
         biased;
         () = too_many.cancelled() => return Sent::Failed(TransportError::informational()),
@@ -116,6 +110,18 @@ async fn send_http1(sender: &mut http1::SendRequest<Body>, mut request: Request<
         Ok(response) => Sent::Answered(response.map(Incoming::H1)),
         Err(error) => failed(error),
     }
+}
+
+/// Cancelled when the answers to this request that are none are too many.
+pub(crate) fn too_many_informational(request: &mut Request<Body>) -> CancellationToken {
+    let too_many = CancellationToken::new();
+    let (count, told) = (AtomicUsize::new(0), too_many.clone());
+    hyper::ext::on_informational(request, move |_| {
+        if count.fetch_add(1, Relaxed) == INFORMATIONAL {
+            told.cancel();
+        }
+    });
+    too_many
 }
 
 fn failed(mut error: TrySendError<Request<Body>>) -> Sent {

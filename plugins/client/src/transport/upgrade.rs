@@ -26,7 +26,7 @@ use super::{
     error::{TransportError, Wait},
     limit::Limit,
     line::Line,
-    link::{HEAD, Incoming},
+    link::{HEAD, Incoming, too_many_informational},
 };
 
 /// What may be on its way in the pipe, each way: one TLS record.
@@ -69,8 +69,11 @@ impl Transport {
         let theirs = request.headers_mut().remove(header::AUTHORIZATION);
         identity.sign(&mut request, theirs.as_ref());
         shared.target.origin(&mut request);
-        let answer = before(&mut end, sender.send_request(request)).await;
+        let too_many = too_many_informational(&mut request);
+        let sent = too_many.run_until_cancelled(sender.send_request(request));
+        let answer = before(&mut end, sent).await;
         let answer = answer.map_err(|ending| ending.error(Wait::Head))?;
+        let answer = answer.ok_or_else(TransportError::informational)?;
         // What became of the connection says more than that the pipe ended.
         let response = answer.map_err(|error| {
             let failure = failure.get().cloned();

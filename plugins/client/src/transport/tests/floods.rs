@@ -215,6 +215,16 @@ async fn informational_answers_over_http1_are_few_too() {
 }
 
 #[tokio::test]
+async fn informational_answers_to_an_upgrade_are_few_too() {
+    let flood = "HTTP/1.1 100 Continue\r\n\r\n".repeat(100_000);
+    let server = RawServer::start(vec![(flood, super::raw::Then::Hang)]).await;
+    let request = Request::get("/exec").header("upgrade", "websocket");
+    let request = request.body(Body::empty()).unwrap();
+    let error = soon(on(&server).send(request, Class::Call)).await.err();
+    assert_eq!(error.unwrap().kind(), Protocol);
+}
+
+#[tokio::test]
 async fn an_answer_over_http1_whose_length_is_in_doubt_is_an_error() {
     use super::raw::Then;
     for head in [
