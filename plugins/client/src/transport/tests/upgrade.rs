@@ -19,12 +19,12 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_tungstenite::{accept_hdr_async, tungstenite};
 
 use super::{
-    peer::{Peer, config, head, leaf},
+    peer::{Peer, config, head, leaf, mutual},
     raw::answer,
     rig::{Heard, Open, soon, transport, whole},
 };
 use crate::{
-    Deadlines, TransportError, Wait,
+    Deadlines, TlsReason, TransportError, Wait,
     transport::{Transport, body::ResponseBody, class::Class},
 };
 
@@ -268,6 +268,27 @@ async fn an_upgrade_that_cannot_be_dialled_says_why() {
     let error = ask(&strange, "/exec").await.err().unwrap();
     assert_eq!(error.kind(), FailureKind::Tls, "{error}");
     drop(server);
+}
+
+#[tokio::test]
+async fn an_upgrade_whose_client_certificate_is_refused_says_so() {
+    let ca = ClusterCa::new("mutual").unwrap();
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let peer = Peer::tls(mutual(&ca, version)).await;
+        let access = ClusterAccess::builder(peer.url()).ca_pem(ca.pem());
+        let nobody = transport(
+            access.build().unwrap(),
+            Box::new(Open),
+            Arc::default(),
+            |_| (),
+        );
+        let error = ask(&nobody, "/exec").await.err().unwrap();
+        let reason = TlsReason::ClientCertificateRefused;
+        assert!(
+            matches!(&error, TransportError::Tls { reason: why, .. } if *why == reason),
+            "{error}"
+        );
+    }
 }
 
 /// Accepts websockets, and is a container that says `hi` and exits.
