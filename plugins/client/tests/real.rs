@@ -184,6 +184,7 @@ async fn exec_and_port_forward_work_beside_a_watch() -> anyhow::Result<()> {
                     return anyhow::Ok(());
                 }
             }
+            Some(WatchEvent::Bookmark(_)) => (),
             other => anyhow::bail!("{other:?}"),
         }
     };

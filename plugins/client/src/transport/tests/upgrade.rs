@@ -207,10 +207,15 @@ async fn a_closed_transport_cuts_its_upgrades_also_if_nobody_looks_at_them() {
     let transport = server.transport(|_| ());
     let mut stream = upgraded(&transport, "/exec").await;
     server.head().await;
-    // A grace is for calls, not for streams.
-    soon(transport.close(Duration::from_secs(600))).await;
-    assert_eq!(transport.tasks(), 0);
+    // A grace is for calls in flight, such as this one, and not for streams.
+    let call = transport.0.shared.calls.token();
+    let closing = transport.clone();
+    let closed = tokio::spawn(async move { closing.close(Duration::from_secs(600)).await });
     server.over().await;
+    assert!(!closed.is_finished());
+    drop(call);
+    soon(closed).await.unwrap();
+    assert_eq!(transport.tasks(), 0);
     assert_eq!(soon(stream.read(&mut [0; 8])).await.unwrap(), 0);
     assert!(stream.write_all(b"x").await.is_err());
     let error = ask(&transport, "/exec").await.err().unwrap();
@@ -231,6 +236,8 @@ async fn an_upgrade_ends_as_a_watch_does_when_the_client_certificate_is_replaced
     );
     let transport = transport(old, Box::new(Open), Arc::default(), |deadlines| {
         deadlines.drain = SHORT;
+        // What is left then has this time; a stream has not.
+        deadlines.close = Duration::from_secs(600);
     });
     let mut stream = upgraded(&transport, "/exec").await;
     server.head().await;
