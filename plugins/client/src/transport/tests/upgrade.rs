@@ -250,6 +250,22 @@ async fn an_upgrade_ends_as_a_watch_does_when_the_client_certificate_is_replaced
 }
 
 #[tokio::test]
+async fn an_upgrade_goes_on_when_the_pooled_connection_is_replaced() {
+    let server = Server::start().await;
+    let transport = server.transport(|_| ());
+    let mut stream = upgraded(&transport, "/exec").await;
+    transport.replace_pooled();
+    soon(async {
+        // What ends the old line's streams is over; one task carries the bytes.
+        while transport.tasks() > 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    echoes(&mut stream, b"still there").await;
+}
+
+#[tokio::test]
 async fn what_the_server_ends_is_over() {
     let mut server = Server::start().await;
     let transport = server.transport(|_| ());
