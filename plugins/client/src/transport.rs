@@ -52,6 +52,7 @@ use self::{
     impersonate::Acting,
     line::{Line, NoLease},
     target::Target,
+    tasks::Tasks,
     tls::{AccessProblem, Tls},
 };
 pub(crate) use self::{hooks::Hooks, probe::Fresh};
@@ -72,6 +73,8 @@ struct Identity {
     authorization: Option<HeaderValue>,
     acting: Acting,
     line: Arc<Line>,
+    /// Upgraded connections that were dialled with this client certificate; their end is its.
+    upgrades: Tasks,
 }
 
 /// What does not change in a transport's life.
@@ -111,7 +114,8 @@ impl Transport {
             calls: TaskTracker::new(),
             tasks: TaskTracker::new(),
         });
-        let identity = Identity::new(access, Line::new(&shared, tls));
+        let line = Line::new(&shared, tls);
+        let identity = Identity::new(access, line, shared.upgrades());
         Ok(Self(Arc::new(Inner {
             identity: ArcSwap::from_pointee(identity),
             shared,
@@ -134,25 +138,30 @@ impl Transport {
             return Refresh::Rebuild;
         };
         let old = identity.rcu(|now| {
-            let line = match &tls {
-                Some(tls) => Line::new(shared, tls.clone()),
-                None => Arc::clone(&now.line),
+            let (line, upgrades) = match &tls {
+                Some(tls) => (Line::new(shared, tls.clone()), shared.upgrades()),
+                None => (Arc::clone(&now.line), now.upgrades.clone()),
             };
-            Identity::new(access.clone(), line)
+            Identity::new(access.clone(), line, upgrades)
         });
         if !keep {
             let left = left_of(&old.access);
             let drain = shared.deadlines.drain;
-            old.line.retire(left.map_or(drain, |left| left.min(drain)));
+            let streams = left.map_or(drain, |left| left.min(drain));
+            old.line.retire(streams);
+            shared.retire(&old.upgrades, streams);
         }
         Refresh::InPlace
     }
 
-    /// The connections in use do not answer: the next request dials anew, and watches end, to resume there.
+    /// The connections in use do not answer: the next request dials anew, and watches end, to resume there. Upgrades have connections of
+    /// their own, and go on.
     pub(crate) fn replace_pooled(&self) {
         let Inner { identity, shared } = &*self.0;
-        let old = identity
-            .rcu(|now| Identity::new(now.access.clone(), Line::new(shared, now.line.tls.clone())));
+        let old = identity.rcu(|now| {
+            let line = Line::new(shared, now.line.tls.clone());
+            Identity::new(now.access.clone(), line, now.upgrades.clone())
+        });
         old.line.retire(Duration::ZERO);
     }
 
@@ -201,7 +210,7 @@ impl Drop for Inner {
 }
 
 impl Identity {
-    fn new(access: ClusterAccess, line: Arc<Line>) -> Self {
+    fn new(access: ClusterAccess, line: Arc<Line>, upgrades: Tasks) -> Self {
         let authorization = access.credential().token().map(|token| {
             let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()))
                 .expect("an access checks that its token can stand in a header");
@@ -214,6 +223,7 @@ impl Identity {
             access,
             authorization,
             line,
+            upgrades,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Names and addresses: lookups that hang, policies, and addresses that do not answer. A resolver here is a function; TCP is real.
 
 use std::{
+    future::Future,
     io,
     net::SocketAddr,
     sync::{
@@ -12,13 +13,21 @@ use std::{
 
 use clustercache::{AddressPolicy, ClusterKey, FailureKind, Forbidden};
 use futures_util::future::join_all;
-use tokio::net::TcpListener;
+use tokio::{
+    net::{TcpListener, TcpSocket, TcpStream},
+    time::timeout,
+};
 
 use super::{ByteStream, Destination, Dialer, TcpDialer, names::Names};
 use crate::{TransportError, Wait};
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
+
+/// The limit under which a test waits for what must happen.
+async fn soon<T>(event: impl Future<Output = T>) -> T {
+    timeout(LONG, event).await.expect("it happens in time")
+}
 
 /// Holds lookups until it is opened, and counts who came.
 #[derive(Default)]
@@ -41,9 +50,12 @@ impl Door {
     }
 
     async fn until(&self, came: usize) {
-        while self.came.load(Relaxed) < came {
-            tokio::task::yield_now().await;
-        }
+        let came = async {
+            while self.came.load(Relaxed) < came {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon(came).await;
     }
 }
 
@@ -102,9 +114,12 @@ async fn names_that_hung_share_some_threads_and_delay_no_other_name() {
     assert!(ask().await.iter().all(Result::is_err));
     door.open();
     // Their threads have come back when they are known.
-    while names.hanging() < 40 {
-        tokio::task::yield_now().await;
-    }
+    soon(async {
+        while names.hanging() < 40 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     *door.open.lock().unwrap() = false;
     assert!(ask().await.iter().all(Result::is_err));
     assert_eq!(door.came.load(Relaxed), 40 + 16);
@@ -172,6 +187,16 @@ async fn dial(
     dialer.dial(to).await
 }
 
+/// Dials, and is accepted there.
+async fn both(
+    dialled: impl Future<Output = Result<Box<dyn ByteStream>, TransportError>>,
+    accepted: impl Future<Output = io::Result<(TcpStream, SocketAddr)>>,
+) {
+    let (dialled, accepted) = soon(async { tokio::join!(dialled, accepted) }).await;
+    dialled.unwrap();
+    accepted.unwrap();
+}
+
 fn addresses(all: &[&str]) -> Vec<SocketAddr> {
     all.iter()
         .map(|address| SocketAddr::new(address.parse().unwrap(), 0))
@@ -188,12 +213,11 @@ async fn the_address_that_was_judged_is_dialled_and_the_name_is_not_asked_for_ag
         addresses(&["169.254.169.254"]),
     ]);
     let policy = AddressPolicy::tenant().allow("127.0.0.1/32".parse().unwrap());
-    let (dialled, accepted) = tokio::join!(
+    both(
         dial(&dialer, "rebinds", port, &policy, LONG),
-        listener.accept()
-    );
-    dialled.unwrap();
-    accepted.unwrap();
+        listener.accept(),
+    )
+    .await;
     assert_eq!(asked.load(Relaxed), 1);
     // And the other way round: each dial judges what its own lookup says.
     let error = dial(&dialer, "rebinds", port, &policy, LONG)
@@ -209,14 +233,13 @@ async fn the_address_that_was_judged_is_dialled_and_the_name_is_not_asked_for_ag
 
 #[tokio::test]
 async fn of_several_addresses_the_forbidden_ones_are_left_out() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
+    // Something listens at each of them.
+    let good = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = good.local_addr().unwrap().port();
+    let _bad = TcpListener::bind(("127.0.0.2", port)).await.unwrap();
     let (dialer, _) = dialer(vec![addresses(&["127.0.0.2", "::1", "127.0.0.1"])]);
     let policy = AddressPolicy::tenant().allow("127.0.0.1/32".parse().unwrap());
-    let (dialled, accepted) =
-        tokio::join!(dial(&dialer, "a", port, &policy, LONG), listener.accept());
-    dialled.unwrap();
-    accepted.unwrap();
+    both(dial(&dialer, "a", port, &policy, LONG), good.accept()).await;
 }
 
 #[tokio::test]
@@ -243,18 +266,13 @@ async fn an_endpoint_that_is_a_forbidden_address_is_not_dialled_in_whatever_spel
 }
 
 /// An address at which nothing answers: its backlog is full, so a SYN is dropped.
-async fn silent(on: &str) -> (TcpListener, Vec<tokio::net::TcpStream>, SocketAddr) {
-    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+async fn silent(on: &str) -> (TcpListener, Vec<TcpStream>, SocketAddr) {
+    let socket = TcpSocket::new_v4().unwrap();
     socket.bind(format!("{on}:0").parse().unwrap()).unwrap();
     let listener = socket.listen(0).unwrap();
     let address = listener.local_addr().unwrap();
     let mut fill = Vec::new();
-    while let Ok(filled) = tokio::time::timeout(
-        Duration::from_millis(200),
-        tokio::net::TcpStream::connect(address),
-    )
-    .await
-    {
+    while let Ok(filled) = timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
         fill.push(filled.unwrap());
     }
     (listener, fill, address)
@@ -271,10 +289,7 @@ async fn an_address_that_does_not_answer_does_not_keep_the_next_from_being_tried
         all.push("127.0.0.2");
         let (dialer, _) = dialer(vec![addresses(&all)]);
         let (connect, any) = (Duration::from_secs(3), AddressPolicy::any());
-        let (dialled, accepted) =
-            tokio::join!(dial(&dialer, "a", port, &any, connect), good.accept());
-        dialled.unwrap();
-        accepted.unwrap();
+        both(dial(&dialer, "a", port, &any, connect), good.accept()).await;
     }
 }
 

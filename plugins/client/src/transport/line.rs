@@ -36,7 +36,7 @@ pub(crate) struct Line {
     pub(crate) tls: Tls,
     /// Watches on these connections end. So they do when the transport closes, whose child this is.
     pub(crate) drained: CancellationToken,
-    pub(crate) tasks: Tasks,
+    tasks: Tasks,
     pool: Mutex<Pool>,
 }
 
@@ -135,11 +135,9 @@ impl Line {
         let grace = self.shared.deadlines.close;
         let drain = async move {
             tokio::select! {
-                () = tasks.gone() => (),
-                () = sleep(watches) => (),
+                () = tasks.gone() => return,
+                () = sleep(watches) => drained.cancel(),
             }
-            // Also where there was none: an upgrade may just be on its way here.
-            drained.cancel();
             tokio::select! {
                 () = tasks.gone() => (),
                 () = sleep(grace) => tasks.killed.cancel(),

@@ -17,7 +17,8 @@ pub(crate) struct Target {
     pub(crate) port: u16,
     /// Which addresses may be dialled on the way.
     pub(crate) addresses: AddressPolicy,
-    pub(crate) via: Option<Via>,
+    /// Boxed: most have none.
+    pub(crate) via: Option<Box<Via>>,
     scheme: Scheme,
     authority: Authority,
     host_header: HeaderValue,
@@ -36,7 +37,7 @@ impl Target {
             host: unbracketed(authority.host()).into(),
             port: authority.port_u16().unwrap_or(usual),
             addresses: endpoint.addresses().clone(),
-            via: Via::of(access)?,
+            via: Via::of(access)?.map(Box::new),
             scheme,
             host_header: HeaderValue::from_str(authority.as_str())
                 .map_err(|_| AccessProblem::ServerName)?,

@@ -9,7 +9,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio_util::{
     sync::{CancellationToken, WaitForCancellationFutureOwned},
-    task::TaskTracker,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
 };
 
 /// Runs the tasks of some connections, which end together.
@@ -51,6 +51,11 @@ impl Tasks {
             task,
             then: Some(then),
         });
+    }
+
+    /// Counts as a task until it is dropped.
+    pub(crate) fn token(&self) -> TaskTrackerToken {
+        self.own.token()
     }
 
     /// Returns when there are none.

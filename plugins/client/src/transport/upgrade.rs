@@ -1,6 +1,7 @@
 //! Requests for another protocol: exec, attach and port-forward by websocket. HTTP/2 has no upgrade, so each has a connection of its own
-//! beside it, of HTTP/1.1. It is a stream: only its head has a deadline, and it is cut as a watch is. Whoever holds the upgraded stream holds one end of a pipe;
-//! a task of the transport has the connection, so that nothing of it is left when the transport is closed.
+//! beside it, of HTTP/1.1. It is a stream: only its head has a deadline, and it is cut as a watch is, when the transport closes or some
+//! time after its client certificate was replaced. Whoever holds the upgraded stream holds one end of a pipe; a task of the transport
+//! has the connection, so that nothing of it is left where nobody looks.
 
 use std::{
     io,
@@ -14,8 +15,9 @@ use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use tokio::{
     io::{AsyncWriteExt, DuplexStream, copy, duplex, split},
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{
     Identity, Shared, Transport,
@@ -25,8 +27,8 @@ use super::{
     dial::{Connected, dial},
     error::{TransportError, Wait},
     limit::Limit,
-    line::Line,
     link::{HEAD, Incoming, too_many_informational},
+    tasks::Tasks,
 };
 
 /// What may be on its way in the pipe, each way: one TLS record.
@@ -54,17 +56,17 @@ impl Transport {
             ending => ending.error(Wait::Connection),
         })?;
         // Who we are now, not before we waited.
-        let identity = self.0.identity.load_full();
-        let Identity { line, .. } = &*identity;
+        let (identity, _live) = self.lasting();
+        let Identity { line, upgrades, .. } = &*identity;
         let tls = line.tls.http1();
         let dialled = before(&mut end, dial(shared, &tls, permit)).await;
         let (connected, permit) = dialled.map_err(|ending| ending.error(Wait::Connection))??;
-        let (pipe, failure) = piped(line, connected);
+        let (pipe, failure) = piped(upgrades, connected, shared.deadlines.close);
         let up = http1::Builder::new()
             .max_buf_size(HEAD as usize)
             .handshake(TokioIo::new(pipe));
         let (mut sender, connection) = up.await.map_err(TransportError::from_hyper)?;
-        line.tasks.spawn(connection.with_upgrades());
+        upgrades.spawn(connection.with_upgrades());
         drop(permit);
         let theirs = request.headers_mut().remove(header::AUTHORIZATION);
         identity.sign(&mut request, theirs.as_ref());
@@ -80,6 +82,39 @@ impl Transport {
             failure.unwrap_or_else(|| TransportError::from_hyper(error))
         })?;
         taken(shared, response, end)
+    }
+
+    /// Who we are, for an upgrade that will be cut as one of this certificate's.
+    fn lasting(&self) -> (Arc<Identity>, TaskTrackerToken) {
+        loop {
+            let identity = self.0.identity.load_full();
+            // Counted before it looks: a certificate that does not see it when it is retired is seen to be.
+            let live = identity.upgrades.token();
+            if !identity.upgrades.killed.is_cancelled() || self.0.shared.closing.is_cancelled() {
+                return (identity, live);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// For the upgrades with one client certificate. They have no grace when they are cut.
+    pub(super) fn upgrades(&self) -> Tasks {
+        Tasks::new(&self.tasks, self.closing.child_token())
+    }
+
+    /// The certificate of these was replaced: they go on for `streams`.
+    pub(super) fn retire(&self, upgrades: &Tasks, streams: Duration) {
+        let upgrades = upgrades.clone();
+        let cut = async move {
+            tokio::select! {
+                () = upgrades.gone() => (),
+                () = sleep(streams) => (),
+            }
+            upgrades.killed.cancel();
+        };
+        // Not of its own tasks, for which it waits.
+        Tasks::new(&self.tasks, self.killed.clone()).spawn(cut);
     }
 }
 
@@ -110,20 +145,19 @@ fn taken(
     }))
 }
 
-/// Carries bytes between the connection and the end of a pipe that is returned, until either ends, or the line's watches are cut.
-/// The cell says how the connection failed, if it did.
-fn piped(line: &Arc<Line>, connected: Connected) -> (DuplexStream, Arc<OnceLock<TransportError>>) {
+/// Carries bytes between the connection and the end of a pipe that is returned, until either ends, or upgrades are cut. The cell says
+/// how the connection failed, if it did.
+fn piped(
+    upgrades: &Tasks,
+    connected: Connected,
+    close: Duration,
+) -> (DuplexStream, Arc<OnceLock<TransportError>>) {
     let (ours, theirs) = duplex(PIPE);
     let failure = Arc::<OnceLock<_>>::default();
-    let (cut, close) = (line.drained.clone(), line.shared.deadlines.close);
     let told = Arc::clone(&failure);
-    line.tasks.spawn(async move {
-        tokio::select! {
-            biased;
-            () = cut.cancelled() => (),
-            carried = carry(connected, ours, close) => if let Err(error) = carried {
-                let _ = told.set(TransportError::from_tls(error));
-            },
+    upgrades.spawn(async move {
+        if let Err(error) = carry(connected, ours, close).await {
+            let _ = told.set(TransportError::from_tls(error));
         }
     });
     (theirs, failure)

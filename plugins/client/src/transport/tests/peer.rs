@@ -4,7 +4,9 @@ use std::{future::Future, net::SocketAddr, sync::Arc};
 
 use clustercache_testkit::pki::{ClusterCa, Leaf, Validity};
 use rustls::{
-    ConfigBuilder, ServerConfig, WantsVerifier, crypto::ring, server::NoServerSessionStorage,
+    ConfigBuilder, RootCertStore, ServerConfig, SupportedProtocolVersion, WantsVerifier,
+    crypto::ring,
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -107,4 +109,19 @@ pub(super) fn with(mut config: ServerConfig) -> ServerConfig {
 
 pub(super) fn leaf(ca: &ClusterCa) -> Leaf {
     ca.server(Validity::years()).unwrap()
+}
+
+/// Speaks one version, and wants a client certificate of its own CA.
+pub(super) fn mutual(ca: &ClusterCa, version: &'static SupportedProtocolVersion) -> ServerConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.der().clone()).unwrap();
+    let provider = Arc::new(ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_client_cert_verifier(verifier.build().unwrap());
+    let leaf = leaf(ca);
+    let chain = vec![leaf.certificate_der().clone()];
+    with(config.with_single_cert(chain, leaf.key_der()).unwrap())
 }

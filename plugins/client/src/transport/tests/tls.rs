@@ -5,16 +5,16 @@ use std::sync::Arc;
 use clustercache::{AccessBuilder, ClusterAccess, FailureKind};
 use clustercache_testkit::pki::{ClusterCa, Validity};
 use rustls::{
-    RootCertStore, ServerConfig,
+    ServerConfig,
     crypto::ring,
     pki_types::PrivateKeyDer,
-    server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier},
+    server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
-    peer::{Peer, builder, config, http, leaf, with},
+    peer::{Peer, builder, config, http, leaf, mutual, with},
     rig::{Open, get, transport, whole},
 };
 use crate::{TlsReason, TransportError};
@@ -207,22 +207,8 @@ async fn a_server_that_hangs_up_at_the_handshake_is_a_reset() {
 #[tokio::test]
 async fn a_server_that_refuses_our_certificate_or_wants_one_is_told_apart_in_both_versions() {
     let (ours, foreign) = (ca("mutual"), ca("foreign"));
-    let mut roots = RootCertStore::empty();
-    roots.add(ours.der().clone()).unwrap();
-    let provider = Arc::new(ring::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
-    let verifier = verifier.build().unwrap();
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-        let config = ServerConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(&[version])
-            .unwrap()
-            .with_client_cert_verifier(verifier.clone());
-        let server = leaf(&ours);
-        let chain = vec![server.certificate_der().clone()];
-        let peer = Peer::tls(with(
-            config.with_single_cert(chain, server.key_der()).unwrap(),
-        ))
-        .await;
+        let peer = Peer::tls(mutual(&ours, version)).await;
         let refused = TlsReason::ClientCertificateRefused;
         assert_eq!(reason(access(&peer, &ours)).await, refused);
         for (ca, validity, expected) in [

@@ -19,12 +19,12 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_tungstenite::{accept_hdr_async, tungstenite};
 
 use super::{
-    peer::{Peer, config, head, leaf},
+    peer::{Peer, config, head, leaf, mutual},
     raw::answer,
     rig::{Heard, Open, soon, transport, whole},
 };
 use crate::{
-    Deadlines, TransportError, Wait,
+    Deadlines, TlsReason, TransportError, Wait,
     transport::{Transport, body::ResponseBody, class::Class},
 };
 
@@ -207,10 +207,15 @@ async fn a_closed_transport_cuts_its_upgrades_also_if_nobody_looks_at_them() {
     let transport = server.transport(|_| ());
     let mut stream = upgraded(&transport, "/exec").await;
     server.head().await;
-    // A grace is for calls, not for streams.
-    soon(transport.close(Duration::from_secs(600))).await;
-    assert_eq!(transport.tasks(), 0);
+    // A grace is for calls in flight, such as this one, and not for streams.
+    let call = transport.0.shared.calls.token();
+    let closing = transport.clone();
+    let closed = tokio::spawn(async move { closing.close(Duration::from_secs(600)).await });
     server.over().await;
+    assert!(!closed.is_finished());
+    drop(call);
+    soon(closed).await.unwrap();
+    assert_eq!(transport.tasks(), 0);
     assert_eq!(soon(stream.read(&mut [0; 8])).await.unwrap(), 0);
     assert!(stream.write_all(b"x").await.is_err());
     let error = ask(&transport, "/exec").await.err().unwrap();
@@ -231,6 +236,8 @@ async fn an_upgrade_ends_as_a_watch_does_when_the_client_certificate_is_replaced
     );
     let transport = transport(old, Box::new(Open), Arc::default(), |deadlines| {
         deadlines.drain = SHORT;
+        // What is left then has this time; a stream has not.
+        deadlines.close = Duration::from_secs(600);
     });
     let mut stream = upgraded(&transport, "/exec").await;
     server.head().await;
@@ -240,6 +247,22 @@ async fn an_upgrade_ends_as_a_watch_does_when_the_client_certificate_is_replaced
     assert_eq!(soon(stream.read(&mut [0; 8])).await.unwrap(), 0);
     server.over().await;
     echoes(&mut upgraded(&transport, "/exec").await, b"hello").await;
+}
+
+#[tokio::test]
+async fn an_upgrade_goes_on_when_the_pooled_connection_is_replaced() {
+    let server = Server::start().await;
+    let transport = server.transport(|_| ());
+    let mut stream = upgraded(&transport, "/exec").await;
+    transport.replace_pooled();
+    soon(async {
+        // What ends the old line's streams is over; one task carries the bytes.
+        while transport.tasks() > 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    echoes(&mut stream, b"still there").await;
 }
 
 #[tokio::test]
@@ -268,6 +291,27 @@ async fn an_upgrade_that_cannot_be_dialled_says_why() {
     let error = ask(&strange, "/exec").await.err().unwrap();
     assert_eq!(error.kind(), FailureKind::Tls, "{error}");
     drop(server);
+}
+
+#[tokio::test]
+async fn an_upgrade_whose_client_certificate_is_refused_says_so() {
+    let ca = ClusterCa::new("mutual").unwrap();
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let peer = Peer::tls(mutual(&ca, version)).await;
+        let access = ClusterAccess::builder(peer.url()).ca_pem(ca.pem());
+        let nobody = transport(
+            access.build().unwrap(),
+            Box::new(Open),
+            Arc::default(),
+            |_| (),
+        );
+        let error = ask(&nobody, "/exec").await.err().unwrap();
+        let reason = TlsReason::ClientCertificateRefused;
+        assert!(
+            matches!(&error, TransportError::Tls { reason: why, .. } if *why == reason),
+            "{error}"
+        );
+    }
 }
 
 /// Accepts websockets, and is a container that says `hi` and exits.
