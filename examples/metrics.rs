@@ -6,7 +6,7 @@ use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use anyhow::{Context, ensure};
 use clustercache::{ClusterCache, ClusterKey, ClusterState, Phase};
-use clustercache_client::KubeClient;
+use clustercache_client::{ClientExt, KubeClient};
 use clustercache_kubeconfig::KubeconfigFile;
 use clustercache_metrics::CacheMetrics;
 use clustercache_testkit::fleet::Fleet;
@@ -31,10 +31,11 @@ const CLUSTERS: usize = 20;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Of the page's lines, those that tell this story.
-const INTERESTING: [&str; 9] = [
+const INTERESTING: [&str; 10] = [
     "clustercache_clusters{",
     "clustercache_failing_clusters{reason=\"timed_out\"}",
     "clustercache_connects_total",
+    "clustercache_client_requests_total{class=\"call\",result=\"success\"}",
     "clustercache_probes_total{result=\"ready\"}",
     "clustercache_probes_total{result=\"timed_out\"}",
     "clustercache_init_duration_seconds_count",
@@ -119,9 +120,11 @@ async fn main() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let kubeconfig = folder.path().join("config");
     std::fs::write(&kubeconfig, fleet.kubeconfig_of_all())?;
+    let clients = KubeClient::new().user_agent("metrics-example/1.0");
+    let requests = clients.request_counts();
     let cache = ClusterCache::builder()
         .source(KubeconfigFile::at(kubeconfig))
-        .resource(KubeClient::new().user_agent("metrics-example/1.0"))
+        .resource(clients)
         .health_from::<KubeClient>()
         .configure(|options| {
             // In less time than a pager would have it, so that the story is short.
@@ -135,8 +138,8 @@ async fn main() -> anyhow::Result<()> {
 
     // This is all that a program needs; the series of single clusters are on request, and bounded.
     let registry = Registry::new();
-    let metrics = CacheMetrics::new(&cache).cluster_api_names().at_most(1);
-    registry.register(Box::new(metrics))?;
+    let metrics = CacheMetrics::new(&cache).requests(requests);
+    registry.register(Box::new(metrics.cluster_api_names().at_most(1)))?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     println!("http://{address}/metrics");
@@ -151,15 +154,15 @@ async fn main() -> anyhow::Result<()> {
 
     lost.heal();
     until(&cache, &key, |state| state.phase == Phase::Connected).await?;
+    cache.client(&key)?.apiserver_version().await?;
     let after = scrape(address).await?;
     show("it is back", &after);
 
-    let (down, up) = (
-        "clustercache_clusters{phase=\"down\"} ",
-        "clustercache_clusters{phase=\"connected\"} ",
-    );
-    ensure!(during.contains(&format!("{down}1\n")), "{during}");
-    ensure!(after.contains(&format!("{up}{CLUSTERS}\n")), "{after}");
+    let down = "clustercache_clusters{phase=\"down\"} 1\n";
+    ensure!(during.contains(down), "{during}");
+    let up = format!("clustercache_clusters{{phase=\"connected\"}} {CLUSTERS}\n");
+    let request = "clustercache_client_requests_total{class=\"call\",result=\"success\"} 1\n";
+    ensure!(after.contains(&up) && after.contains(request), "{after}");
     server.abort();
     cache.shutdown().await?;
     fleet.shutdown().await;

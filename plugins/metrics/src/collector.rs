@@ -1,8 +1,12 @@
 //! The collector, as a registry of the crate `prometheus` takes it.
 
+#[cfg(feature = "client")]
+use std::sync::Arc;
 use std::{collections::HashMap, fmt};
 
 use clustercache::ClusterCache;
+#[cfg(feature = "client")]
+use clustercache_client::RequestCounts;
 use prometheus::{
     core::{Collector, Desc},
     proto::MetricFamily,
@@ -13,6 +17,8 @@ use crate::{
     names::{CLUSTER_API, FLEET, Metric, PER_CLUSTER, WITHOUT_SERIES},
     page::Page,
 };
+#[cfg(feature = "client")]
+use crate::{names, page};
 
 /// How many clusters have series of their own, if nothing else is said.
 const AT_MOST: usize = 1_000;
@@ -33,6 +39,8 @@ const AT_MOST: usize = 1_000;
 pub struct CacheMetrics {
     cache: ClusterCache,
     series: Series,
+    #[cfg(feature = "client")]
+    requests: Option<Arc<RequestCounts>>,
     descriptions: Vec<Desc>,
 }
 
@@ -53,6 +61,8 @@ impl CacheMetrics {
                 cluster_api: false,
                 at_most: AT_MOST,
             },
+            #[cfg(feature = "client")]
+            requests: None,
             descriptions: described(FLEET).collect(),
         }
     }
@@ -72,6 +82,34 @@ impl CacheMetrics {
         if !self.series.cluster_api {
             self.describe_clusters(CLUSTER_API);
             self.series.cluster_api = true;
+        }
+        self
+    }
+
+    /// Also requests by class and result, of the clients of a provider.
+    ///
+    /// ```
+    /// use clustercache::{ClusterCache, MemorySource, StartError};
+    /// use clustercache_client::KubeClient;
+    /// use clustercache_metrics::CacheMetrics;
+    ///
+    /// fn start() -> Result<(ClusterCache, CacheMetrics), StartError> {
+    ///     let provider = KubeClient::new();
+    ///     let requests = provider.request_counts();
+    ///     let cache = ClusterCache::builder()
+    ///         .source(MemorySource::new("fleet"))
+    ///         .resource(provider)
+    ///         .health_from::<KubeClient>()
+    ///         .start()?;
+    ///     let metrics = CacheMetrics::new(&cache).requests(requests);
+    ///     Ok((cache, metrics))
+    /// }
+    /// # let _ = start;
+    /// ```
+    #[cfg(feature = "client")]
+    pub fn requests(mut self, counts: Arc<RequestCounts>) -> Self {
+        if self.requests.replace(counts).is_none() {
+            self.descriptions.extend(described(&[&names::REQUESTS]));
         }
         self
     }
@@ -114,6 +152,14 @@ impl Collector for CacheMetrics {
     fn collect(&self) -> Vec<MetricFamily> {
         let (mut page, census) = (Page::default(), self.cache.census());
         fleet::gather(&self.cache, &census, &mut page);
+        #[cfg(feature = "client")]
+        if let Some(counts) = &self.requests {
+            let counts = counts.iter();
+            page.many(
+                &names::REQUESTS,
+                counts.map(|(labels, times)| (labels, page::count(times))),
+            );
+        }
         clusters::gather(&self.cache, &census, &self.series, &mut page);
         page.families()
     }

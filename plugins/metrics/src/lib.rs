@@ -53,6 +53,12 @@
 //! probe that was not `ready` or `not_ready`; `result` of a hook is `success` or `error`; `resource` is a provider's name, `origin` that or
 //! a source's. A cluster that is filtered out counts as `not_owned`, and nowhere else.
 //!
+//! With the feature `client`, and [`requests`](CacheMetrics::requests):
+//!
+//! | name | type | labels | what it says |
+//! | --- | --- | --- | --- |
+//! | `clustercache_client_requests_total` | counter | `class`, `result` | requests of the clients that `clustercache-client` makes, without health probes; `class` is `call`, `list` or `stream`, `result` is `success` or the label of a failure |
+//!
 //! # Single clusters
 //!
 //! On request only ([`per_cluster`](CacheMetrics::per_cluster)), each with `cluster_namespace` and `cluster_name`, and of so many clusters

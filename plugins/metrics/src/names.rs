@@ -103,6 +103,15 @@ pub(crate) static WITHOUT_SERIES: Metric = metric(
     "Clusters without series of their own: there are too many, or their names are too long.",
 );
 
+/// Of the clients that `clustercache-client` makes.
+#[cfg(any(test, feature = "client"))]
+pub(crate) static REQUESTS: Metric = metric(
+    "clustercache_client_requests_total",
+    Counter,
+    &["class", "result"],
+    "Requests of the clients of clusters, by class and result.",
+);
+
 /// The labels of a cluster, as Cluster API names them.
 pub(crate) const NAMESPACE: &str = "cluster_namespace";
 pub(crate) const NAME: &str = "cluster_name";
@@ -127,7 +136,8 @@ mod tests {
     #[test]
     fn each_metric_is_documented_and_nothing_else_is() {
         let docs = include_str!("lib.rs");
-        let all = [FLEET, PER_CLUSTER, CLUSTER_API, &[&WITHOUT_SERIES]].concat();
+        let alone = &[&WITHOUT_SERIES, &REQUESTS];
+        let all = [FLEET, PER_CLUSTER, CLUSTER_API, alone].concat();
         for metric in &all {
             let line = line(metric);
             assert!(docs.lines().any(|text| text.starts_with(&line)), "{line}");
