@@ -162,10 +162,12 @@ impl InitContext {
         let Self(attempt) = self;
         let Connection { shared, key, .. } = &*attempt.connection;
         let _paused = attempt.paused.get_or_init(Box::default).pause();
+        let begun = Instant::now();
         let permit = shared
             .dials
             .permit(key, attempt.connection.failures())
             .await;
+        shared.counters.waited_to_dial(begun.elapsed());
         permit.of(Arc::clone(attempt))
     }
 
@@ -318,7 +320,7 @@ impl Paused {
     }
 
     /// How long it paused so far, and whether it does now.
-    fn so_far(&self) -> (Duration, bool) {
+    pub(crate) fn so_far(&self) -> (Duration, bool) {
         let time = self.lock();
         let now = time.since.map_or(Duration::ZERO, |since| since.elapsed());
         (time.total + now, time.running > 0)

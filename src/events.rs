@@ -5,7 +5,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, ops,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::Waker,
     time::Duration,
 };
@@ -27,10 +30,10 @@ mod waiters;
 
 pub(crate) use self::waiters::Next;
 use self::{
-    mailbox::Mailbox,
+    mailbox::{Mailbox, Told},
     waiters::{Waiter, Waiters},
 };
-pub use subscription::Subscription;
+pub use subscription::{Subscribers, Subscription};
 
 /// What happened to a cluster since it was last told, as a set.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -128,6 +131,8 @@ pub(crate) struct Events {
     clusters: Arc<dyn Clusters>,
     /// [`EventOptions::pending`].
     pending: usize,
+    /// How often a subscriber fell too far behind.
+    resyncs: AtomicU64,
 }
 
 /// What events are told about: the registry, or a model of it.
@@ -163,6 +168,7 @@ impl Events {
             hub: Arc::default(),
             clusters,
             pending,
+            resyncs: AtomicU64::new(0),
         }
     }
 
@@ -184,7 +190,7 @@ impl Events {
     pub(crate) fn tell(&self, key: &ClusterKey, changes: Changes) {
         let (mailboxes, waiters) = self.hub.listeners(key);
         for mailbox in mailboxes.iter().flat_map(|all| all.iter()) {
-            mailbox.tell(key, changes);
+            self.told(mailbox.tell(key, changes));
         }
         waiters::wake_all(waiters);
     }
@@ -193,7 +199,7 @@ impl Events {
     pub(crate) fn unhealthy(&self, key: &ClusterKey, time: Duration) {
         let mailboxes = Arc::clone(&lock(&self.hub.0).mailboxes);
         for mailbox in mailboxes.iter() {
-            mailbox.unhealthy(key, time);
+            self.told(mailbox.unhealthy(key, time));
         }
     }
 
@@ -202,6 +208,27 @@ impl Events {
         let mailboxes = Arc::clone(&lock(&self.hub.0).mailboxes);
         let asked = mailboxes.iter().map(|it| (Arc::clone(it), it.heard()));
         Newcomers(asked.filter(|(_, asked)| !asked.is_empty()).collect())
+    }
+
+    fn told(&self, told: Told) {
+        if told == Told::TooMuch {
+            self.resyncs.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn subscribers(&self) -> Subscribers {
+        let mailboxes = Arc::clone(&lock(&self.hub.0).mailboxes);
+        let mut subscribers = Subscribers {
+            subscribed: mailboxes.len(),
+            resyncs: self.resyncs.load(Ordering::Relaxed),
+            ..Subscribers::default()
+        };
+        for mailbox in mailboxes.iter() {
+            let (unread, resync) = mailbox.unread();
+            subscribers.most_unread = subscribers.most_unread.max(unread);
+            subscribers.behind += usize::from(resync);
+        }
+        subscribers
     }
 
     /// All times that some living subscriber asked about, ascending.

@@ -74,6 +74,7 @@
 mod access;
 mod builder;
 mod cache;
+mod census;
 mod clock;
 mod condition;
 mod connection;
@@ -105,13 +106,14 @@ pub use access::{
 };
 pub use builder::{Builder, Mistake, StartError};
 pub use cache::{Borrowed, Cluster, ClusterCache, ClusterSnapshot};
+pub use census::Census;
 pub use condition::{Condition, ConditionStatus, RemoteConnectionProbe};
 pub use context::{Alive, ContextError, InitContext, TeardownContext, TeardownReason};
-pub use counters::Counters;
+pub use counters::{Counters, Durations, ResourceCounters};
 pub use dial::{DialPermit, Dials};
 pub use engine::{Abandoned, Engine, HookKind, ShutdownReport};
 pub use error::{GetError, WaitError};
-pub use events::{Changes, Event, Subscription};
+pub use events::{Changes, Event, Subscribers, Subscription};
 pub use hook::WouldDeadlock;
 /// A network of addresses, for an [`AddressPolicy`].
 pub use ipnet::IpNet;

@@ -13,12 +13,12 @@ use smallvec::SmallVec;
 use typemap_rev::TypeMap;
 
 use crate::{
-    ClusterKey, ClusterResource, ClusterState, Generation, GetError, Resource,
+    Census, ClusterKey, ClusterResource, ClusterState, Generation, GetError, Resource,
     clock::Clock,
     plan::Plan,
     resource::{Provider, ResourceKey, Value},
     sync::{Loaded, Swap, between_steps},
-    vitals::Vitals,
+    vitals::{Probes, Vitals},
 };
 
 #[cfg(all(test, any(clustercache_shuttle, clustercache_loom)))]
@@ -80,6 +80,7 @@ pub(crate) struct Snapshot {
     pub(crate) state: Arc<ClusterState>,
     /// Signs of life of the published connection.
     pub(crate) vitals: Option<Arc<Vitals>>,
+    pub(crate) probes: Arc<Probes>,
     pub(crate) access: Option<crate::ClusterAccess>,
 }
 
@@ -179,6 +180,14 @@ impl Registry {
             .map(|known| known.entry.state(&self.clock))
     }
 
+    pub(crate) fn census(&self) -> Census {
+        let mut census = Census::default();
+        for known in self.entries.pin().values() {
+            census.count(&known.entry.load().state);
+        }
+        census
+    }
+
     pub(crate) fn keys(&self) -> Vec<ClusterKey> {
         self.entries
             .pin()
@@ -232,6 +241,7 @@ impl Registry {
                 values: Values::default(),
                 state: Arc::clone(&last.state),
                 vitals: None,
+                probes: Arc::clone(&last.probes),
                 access: None,
             };
             entries.remove(name);
@@ -277,6 +287,7 @@ impl Snapshot {
     /// The state with the newest signs of life in it, which are not worth a publication each.
     pub(crate) fn state(&self, clock: &Clock) -> ClusterState {
         let mut state = ClusterState::clone(&self.state);
+        (state.probes_succeeded, state.probes_failed) = self.probes.read();
         if let Some(vitals) = &self.vitals {
             let signs = vitals.read();
             let newer = |at, old| std::cmp::max(signs_time(at, clock), old);

@@ -1,7 +1,7 @@
 //! What the handle, the engine and its tasks share.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// A hook was given up on, or a value dropped without one.
     pub(crate) fn abandoned(&self, key: &ClusterKey, slot: usize, hook: HookKind) {
-        self.counters.abandoned.fetch_add(1, Ordering::Relaxed);
+        self.counters.abandon(slot);
         self.left(key, slot, hook);
     }
 

@@ -65,6 +65,10 @@ pub struct ClusterState {
     pub stalled: Option<Stall>,
     /// Probes that failed in a row.
     pub consecutive_failures: u32,
+    /// Probes that were answered, of all connections of this identity; one that had no permit counts neither here nor below.
+    pub probes_succeeded: u64,
+    /// Probes that failed, of all connections of this identity.
+    pub probes_failed: u64,
     /// What last went wrong. Kept after it is mended; its time tells.
     pub last_error: Option<LastError>,
     /// Each resource, in the order of the plan.
@@ -100,6 +104,18 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// In the order in which they are declared.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::NotOwned,
+        Self::Gated,
+        Self::Refused,
+        Self::Connecting,
+        Self::Connected,
+        Self::Degraded,
+        Self::Down,
+        Self::Removed,
+    ];
+
     /// Whether a connection is published: what `wait_for`, the events and the condition mean by connected.
     pub fn is_connected(self) -> bool {
         matches!(self, Self::Connected | Self::Degraded)

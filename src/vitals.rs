@@ -7,6 +7,13 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 
+/// What came of a cluster's probes, over all its connections. Only the engine counts.
+#[derive(Debug, Default)]
+pub(crate) struct Probes {
+    succeeded: AtomicU64,
+    failed: AtomicU64,
+}
+
 #[derive(Debug)]
 pub(crate) struct Vitals {
     clock: Clock,
@@ -26,6 +33,22 @@ pub(crate) struct Signs {
     pub(crate) answer: Option<Instant>,
     /// A probe sent.
     pub(crate) probe: Option<Instant>,
+}
+
+impl Probes {
+    pub(crate) fn succeed(&self) {
+        self.succeeded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn fail(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Those that were answered, and those that failed.
+    pub(crate) fn read(&self) -> (u64, u64) {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (count(&self.succeeded), count(&self.failed))
+    }
 }
 
 impl Vitals {

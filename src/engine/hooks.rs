@@ -70,7 +70,9 @@ pub(super) async fn init(cx: InitContext) {
             .init(&cx, Arc::clone(&attempt.life))
             .await
     });
+    let begun = Instant::now();
     let ended = hook::run(&shared.counters, who, hook, stop).await;
+    let took = begun.elapsed();
     let failed = |then, kind, text| Failure {
         then,
         kind,
@@ -103,6 +105,13 @@ pub(super) async fn init(cx: InitContext) {
     };
     // The tasks of one that is not applicable live on: they may see when it is.
     let none = |failure: &Failure| failure.then == Then::NotApplicable;
+    if !attempt.moments.is_set(Moment::Stop) {
+        let paused = attempt.paused.get();
+        let paused = paused.map_or(Duration::ZERO, |paused| paused.so_far().0);
+        let well = failure.as_ref().is_none_or(none);
+        let took = took.saturating_sub(paused);
+        shared.counters.initialised(attempt.slot, took, well);
+    }
     let value = match &failure {
         Some(failure) if none(failure) => Some(Arc::new(NoValue) as Value),
         _ => value,
@@ -227,7 +236,11 @@ impl TakeDown {
         } else {
             let value = value.clone();
             let hook = Box::pin(async { registered.provider.teardown(value, cx).await });
-            hook::run(&shared.counters, who, hook, stop).await
+            let begun = Instant::now();
+            let ended = hook::run(&shared.counters, who, hook, stop).await;
+            let well = matches!(ended, Ended::Done(()));
+            shared.counters.torn_down(slot, begun.elapsed(), well);
+            ended
         };
         match ended {
             Ended::Done(()) => {}
@@ -252,7 +265,7 @@ impl TakeDown {
         ) {
             return;
         }
-        shared.counters.abandoned.fetch_add(1, Ordering::Relaxed);
+        shared.counters.abandon(slot);
         let resource = shared.plan.name(slot);
         tracing::warn!(cluster = %self.connection.key.shown(), resource, "abandoned: its hook did not end in time");
     }
@@ -356,9 +369,11 @@ async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {
     let hook = Box::pin(async { shared.health.check(&value, &cx).await });
     let ended = hook::run(&shared.counters, who, hook, stop).await;
     let without_permit = cx.without_permit.load(Ordering::Relaxed);
+    // Cut off by a teardown, it says nothing.
+    let over = attempt.moments.is_set(Moment::Ending);
     // As in `refresh`.
     let _ = hook::call(&shared.counters, who, || drop((value, attempt, cx)));
-    match ended {
+    let result = match ended {
         Ended::Done(Ok(answer)) => {
             let not_ready = match answer {
                 Answer::Ready => None,
@@ -385,7 +400,11 @@ async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {
                 text,
             }
         }
+    };
+    if !over {
+        shared.counters.probed(&result);
     }
+    result
 }
 
 /// The pooled connection is not to be used any more.

@@ -40,6 +40,7 @@ impl Running {
             values,
             state: state.into(),
             vitals: published.map(|(_, vitals)| vitals.clone()),
+            probes: cluster.probes().clone(),
             access: cluster.access().cloned(),
         };
         if cluster.is_gone() {

@@ -45,6 +45,15 @@ pub(super) enum Mail {
     Closed,
 }
 
+/// Whether what was told could be remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// It is remembered, or of no interest.
+    Well,
+    /// All that was remembered is given up, and the subscriber reads everything anew.
+    TooMuch,
+}
+
 impl Mailbox {
     pub(super) fn new(limit: usize) -> Self {
         Self(Mutex::new(Inner {
@@ -60,32 +69,38 @@ impl Mailbox {
         }))
     }
 
-    pub(super) fn tell(&self, key: &ClusterKey, changes: Changes) {
-        self.put(key, |interest| interest.of(changes));
+    pub(super) fn tell(&self, key: &ClusterKey, changes: Changes) -> Told {
+        self.put(key, |interest| interest.of(changes))
     }
 
-    pub(super) fn unhealthy(&self, key: &ClusterKey, time: Duration) {
+    pub(super) fn unhealthy(&self, key: &ClusterKey, time: Duration) -> Told {
         self.put(key, |interest| {
             if interest.times.contains(&time) {
                 Changes::UNHEALTHY
             } else {
                 Changes::default()
             }
-        });
+        })
     }
 
     /// `changes` is code of our own: it runs under the lock.
-    fn put(&self, key: &ClusterKey, changes: impl FnOnce(&Interest) -> Changes) {
+    fn put(&self, key: &ClusterKey, changes: impl FnOnce(&Interest) -> Changes) -> Told {
         let mut inner = lock(&self.0);
         let changes = changes(&inner.interest);
         if inner.closed || changes.is_empty() || !inner.interest.in_keys(key) {
-            return;
+            return Told::Well;
         }
         let dropped = inner.unread.add(key, changes);
         let waker = inner.waker.take();
         drop(inner);
+        let told = if dropped.is_some() {
+            Told::TooMuch
+        } else {
+            Told::Well
+        };
         drop(dropped);
         wake(waker);
+        told
     }
 
     pub(super) fn close(&self) {
@@ -172,9 +187,10 @@ impl Mailbox {
         asked
     }
 
-    #[cfg(test)]
-    pub(super) fn unread(&self) -> usize {
-        lock(&self.0).unread.keys.len()
+    /// How many clusters there are to read, and whether it is all of them.
+    pub(super) fn unread(&self) -> (usize, bool) {
+        let unread = &lock(&self.0).unread;
+        (unread.keys.len(), unread.resync)
     }
 
     pub(super) fn times(&self) -> BTreeSet<Duration> {

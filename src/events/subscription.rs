@@ -54,6 +54,20 @@ pub struct Subscription {
     walk: Walk,
 }
 
+/// How all subscribers together fare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Subscribers {
+    /// How many there are.
+    pub subscribed: usize,
+    /// Those that fell too far behind, and have not noticed yet.
+    pub behind: usize,
+    /// How many changed clusters the slowest of them has not read yet.
+    pub most_unread: usize,
+    /// How often one fell too far behind, since the cache was built.
+    pub resyncs: u64,
+}
+
 /// Over every known cluster: at the beginning, and after a resync. A walk that has begun comes to its end, so a subscriber that is always
 /// behind still learns of every cluster.
 enum Walk {
@@ -130,7 +144,7 @@ impl Subscription {
 
     #[cfg(test)]
     pub(super) fn unread(&self) -> usize {
-        self.mailbox.unread()
+        self.mailbox.unread().0
     }
 
     fn begin_walk(&mut self) {

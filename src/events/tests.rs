@@ -67,6 +67,8 @@ pub(crate) fn state(key: &ClusterKey, phase: Phase) -> ClusterState {
         last_success: None,
         stalled: None,
         consecutive_failures: 0,
+        probes_succeeded: 0,
+        probes_failed: 0,
         last_error: None,
         resources: Vec::new(),
         credential_expires: None,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{backoff::Backoff, claims::Claim, resources::Rules};
 use crate::{
     AccessChange, Changes, ClusterAccess, FailureKind, Generation, Phase, SourcedAccess, Stage,
-    TeardownReason, clock::Clock, options::Options, plan::Plan,
+    TeardownReason, clock::Clock, options::Options, plan::Plan, vitals::Probes,
 };
 
 mod action;
@@ -50,6 +50,7 @@ pub(crate) struct Cluster {
     last_probe: Option<Instant>,
     /// When the process last ran again that did not, and for how long that was since the last success.
     stalled: Option<(Instant, Duration)>,
+    probes: Arc<Probes>,
     last_error: Option<(Stage, FailureKind, Arc<str>, Instant)>,
     /// The phase as it was last noticed, and since when it is that.
     seen: Option<Phase>,
@@ -131,6 +132,7 @@ impl Cluster {
             last_success: None,
             last_probe: None,
             stalled: None,
+            probes: Arc::default(),
             last_error: None,
             seen: None,
             phase_since: cx.now,

@@ -163,6 +163,57 @@ pub enum FailureKind {
     Other,
 }
 
+impl FailureKind {
+    pub(crate) const LABELS: [&'static str; 15] = [
+        "timed_out",
+        "connection_refused",
+        "connection_reset",
+        "dns",
+        "forbidden_address",
+        "tls",
+        "protocol",
+        "unauthorized",
+        "busy",
+        "panicked",
+        "other",
+        "http_3xx",
+        "http_4xx",
+        "http_5xx",
+        "http_other",
+    ];
+
+    /// All labels that there are.
+    pub fn labels() -> &'static [&'static str] {
+        &Self::LABELS
+    }
+
+    /// A word for it that can stand as the label of a metric. Of a status only its class shows: a cluster chooses its statuses, and must not
+    /// choose how many labels there are.
+    pub fn label(self) -> &'static str {
+        Self::LABELS[self.index()]
+    }
+
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::TimedOut => 0,
+            Self::Refused => 1,
+            Self::Reset => 2,
+            Self::Dns => 3,
+            Self::Forbidden => 4,
+            Self::Tls => 5,
+            Self::Protocol => 6,
+            Self::Unauthorized => 7,
+            Self::Busy => 8,
+            Self::Panicked => 9,
+            Self::Other => 10,
+            Self::Status(300..=399) => 11,
+            Self::Status(400..=499) => 12,
+            Self::Status(500..=599) => 13,
+            Self::Status(_) => 14,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,6 +236,18 @@ mod tests {
     #[test]
     fn an_error_that_is_its_own_source_is_told_once() {
         assert_eq!(InitError::from(Circle).to_string(), "round\\nand round");
+    }
+
+    #[test]
+    fn a_cluster_chooses_no_label_by_its_status() {
+        let labels = (0..=u16::MAX).map(|status| FailureKind::Status(status).label());
+        let labels: std::collections::BTreeSet<_> = labels.collect();
+        assert_eq!(
+            Vec::from_iter(labels),
+            ["http_3xx", "http_4xx", "http_5xx", "http_other"]
+        );
+        assert_eq!(FailureKind::Other.label(), "other");
+        assert_eq!(FailureKind::Forbidden.label(), "forbidden_address");
     }
 
     #[test]

@@ -32,6 +32,7 @@
 
 mod check;
 mod client;
+mod counts;
 mod deadlines;
 mod dialer;
 mod ext;
@@ -41,6 +42,7 @@ mod status;
 mod transport;
 
 pub use client::ClusterClient;
+pub use counts::RequestCounts;
 pub use deadlines::Deadlines;
 pub use dialer::{ByteStream, Destination, Dialer, TcpDialer};
 pub use ext::{ClientExt, ClusterClientExt};

@@ -11,7 +11,7 @@ use http::HeaderValue;
 use tokio::time::Instant;
 
 use crate::{
-    ClusterClient, Deadlines, Dialer, Limits, TcpDialer, TransportError,
+    ClusterClient, Deadlines, Dialer, Limits, RequestCounts, TcpDialer, TransportError,
     check::{Ask, Reply, check, failed},
     transport::{Fresh, Hooks, Transport},
 };
@@ -33,6 +33,7 @@ pub struct KubeClient {
     deadlines: Arc<Deadlines>,
     limits: Arc<Limits>,
     dialer: Arc<dyn Dialer>,
+    counts: Arc<RequestCounts>,
 }
 
 impl KubeClient {
@@ -43,6 +44,7 @@ impl KubeClient {
             deadlines: Arc::default(),
             dialer: Arc::new(TcpDialer::new()),
             limits: Arc::default(),
+            counts: Arc::new(RequestCounts::new()),
         }
     }
 
@@ -68,6 +70,11 @@ impl KubeClient {
     pub fn dialer(mut self, dialer: impl Dialer) -> Self {
         self.dialer = Arc::new(dialer);
         self
+    }
+
+    /// What is counted of the requests of all its clients, for metrics; ask for it before the provider is given away.
+    pub fn request_counts(&self) -> Arc<RequestCounts> {
+        Arc::clone(&self.counts)
     }
 }
 
@@ -133,7 +140,7 @@ impl ClusterResource for KubeClient {
         })?;
         let transport = Transport::new(
             cx.access()?,
-            Hooks::of(cx, &self.dialer),
+            Hooks::of(cx, &self.dialer, &self.counts),
             Arc::clone(&self.deadlines),
             Arc::clone(&self.limits),
             user_agent,

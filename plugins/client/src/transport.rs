@@ -48,14 +48,13 @@ pub(crate) use self::dial::within;
 pub use self::error::{Part, TlsReason, TransportError, Wait};
 use self::{
     body::ResponseBody,
-    class::Class,
     impersonate::Acting,
     line::{Line, NoLease},
     target::Target,
     tasks::Tasks,
     tls::{AccessProblem, Tls},
 };
-pub(crate) use self::{hooks::Hooks, probe::Fresh};
+pub(crate) use self::{class::Class, hooks::Hooks, probe::Fresh};
 use crate::{Deadlines, Limits};
 
 /// Sends requests to one cluster. Clones share everything; when the last is dropped, what is open ends.
@@ -263,6 +262,10 @@ impl Service<Request<Body>> for Transport {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let class = Class::of(&request);
         let transport = self.clone();
-        Box::pin(async move { transport.send(request, class).await })
+        Box::pin(async move {
+            let result = transport.send(request, class).await;
+            transport.0.shared.hooks.counts.count(class, &result);
+            result
+        })
     }
 }

@@ -1,13 +1,13 @@
 //! The client in a whole cache: connected, refreshed in place, down, back, gone. Only what is public is used.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use clustercache::{
     ClusterAccess, ClusterCache, ClusterKey, ClusterState, FailureKind, GetError, MemorySource,
     Phase, Upsert,
 };
 use clustercache_client::{
-    ClientExt, ClusterClientExt, Deadlines, KubeClient, Limits, TransportError,
+    ClientExt, ClusterClientExt, Deadlines, KubeClient, Limits, RequestCounts, TransportError,
 };
 use clustercache_testkit::{
     cache::TestCache,
@@ -24,6 +24,7 @@ struct Rig {
     source: MemorySource,
     cache: ClusterCache,
     key: ClusterKey,
+    requests: Arc<RequestCounts>,
     _guard: PanicGuard,
 }
 
@@ -32,9 +33,11 @@ impl Rig {
         let (cluster, source) = (FakeCluster::start(name).unwrap(), MemorySource::new("test"));
         let mut deadlines = Deadlines::default();
         deadlines.close = Duration::from_millis(100);
+        let provider = KubeClient::new().deadlines(deadlines);
+        let requests = provider.request_counts();
         let cache = ClusterCache::builder()
             .source(source.clone())
-            .resource(KubeClient::new().deadlines(deadlines))
+            .resource(provider)
             .health_from::<KubeClient>()
             .configure(|options| {
                 options.health.probe_after = Duration::from_millis(200);
@@ -53,6 +56,7 @@ impl Rig {
             _guard: PanicGuard::new(&cache),
             cache,
             key,
+            requests,
         };
         rig.give(rig.cluster.access().credential);
         rig
@@ -114,6 +118,35 @@ async fn a_connected_cluster_has_a_client_and_one_connection() {
         rig.cache.client(&rig.key),
         Err(GetError::NotRunning { .. })
     ));
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_class_and_result_and_probes_are_not() {
+    let rig = Rig::start("counts");
+    rig.connected().await;
+    let client = rig.cache.client(&rig.key).unwrap();
+    // Probed, too.
+    rig.cluster
+        .when(|counters| counters.requests.health >= 3)
+        .await;
+    let moved = || -> BTreeMap<_, _> {
+        let counts = rig.requests.iter();
+        counts.filter(|(_, count)| *count > 0).collect()
+    };
+    assert_eq!(moved(), BTreeMap::new());
+    client.apiserver_version().await.unwrap();
+    let nodes: Api<Node> = Api::all(client);
+    nodes.list(&ListParams::default()).await.unwrap();
+    nodes.get("no-such-node").await.unwrap_err();
+    let expected = [
+        (["call", "http_4xx"], 1),
+        (["call", "success"], 1),
+        (["list", "success"], 1),
+    ];
+    assert_eq!(moved(), expected.into());
+    rig.cache.shutdown().await.unwrap();
+    nodes.get("no-such-node").await.unwrap_err();
+    assert_eq!(moved()[&["call", "busy"]], 1);
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! What a source's word does to a cluster: the three kinds of change of access, removal with its lingering, gates and refusals.
 
+use std::sync::Arc;
+
 use super::{Action, Claim, Cluster, Cx, Life, Removal};
 use crate::{
     AccessChange, Changes, ClusterAccess, Generation, Identity, SourcedAccess, TeardownReason,
@@ -102,6 +104,7 @@ impl Cluster {
         self.last_success = None;
         self.last_probe = None;
         self.stalled = None;
+        self.probes = Arc::default();
         self.last_error = None;
         cx.out.push(Action::NewIdentity);
     }

@@ -54,8 +54,12 @@ impl Cluster {
             &result,
             counts.filter(|(_, detector)| detector.awaits(number)),
         ) {
-            (ProbeResult::Alive { .. }, Some((life, _))) => life.vitals.answered(cx.now),
+            (ProbeResult::Alive { .. }, Some((life, _))) => {
+                life.vitals.answered(cx.now);
+                self.probes.succeed();
+            }
             (ProbeResult::Failed { kind, text }, Some(_)) if *kind != FailureKind::Busy => {
+                self.probes.fail();
                 self.error(Stage::Probe, *kind, text, cx);
             }
             _ => {}
@@ -80,6 +84,7 @@ impl Cluster {
             return;
         };
         life.vitals.answered(at);
+        self.probes.succeed();
         let result = ProbeResult::Alive { not_ready: None };
         self.detect(generation, cx, |detector, now, orders| {
             detector.probed(at, number, result, now.signs, now.options, orders);

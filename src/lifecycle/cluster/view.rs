@@ -7,8 +7,11 @@ use tokio::time::Instant;
 use super::{Action, Changes, Cluster, Cx, Life, Removal};
 use crate::{
     AccessState, ClusterAccess, ClusterState, Generation, LastError, Phase, ResourcePhase,
-    ResourceState, SourcedAccess, Stall, Verdict, clock::Clock, lifecycle::detector::Detector,
-    plan::Plan, vitals::Vitals,
+    ResourceState, SourcedAccess, Stall, Verdict,
+    clock::Clock,
+    lifecycle::detector::Detector,
+    plan::Plan,
+    vitals::{Probes, Vitals},
 };
 
 impl Cluster {
@@ -73,6 +76,11 @@ impl Cluster {
             .map(|life| (life.generation, &life.vitals))
     }
 
+    /// What came of its probes; counted on while this is held.
+    pub(crate) fn probes(&self) -> &Arc<Probes> {
+        &self.probes
+    }
+
     /// Whether readers may have this slot of the published connection.
     pub(crate) fn is_readable(&self, slot: usize) -> bool {
         self.published
@@ -101,6 +109,7 @@ impl Cluster {
         let upsert = &self.claim.upsert;
         let shown = self.published.as_deref().or(self.building.as_deref());
         let detector = shown.and_then(|life| life.detector.as_ref());
+        let (probes_succeeded, probes_failed) = self.probes.read();
         ClusterState {
             key: upsert.key.clone(),
             identity: upsert.identity.clone(),
@@ -140,6 +149,8 @@ impl Cluster {
                 time,
             }),
             consecutive_failures: detector.map_or(0, Detector::failures),
+            probes_succeeded,
+            probes_failed,
             last_error: self
                 .last_error
                 .as_ref()

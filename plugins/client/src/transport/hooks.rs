@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use clustercache::{Alive, CheckContext, ClusterKey, DialPermit, InitContext};
 
-use crate::Dialer;
+use crate::{Dialer, RequestCounts};
 
 /// Gives leave to dial.
 #[async_trait]
@@ -41,15 +41,22 @@ pub(crate) struct Hooks {
     pub(crate) dialer: Arc<dyn Dialer>,
     pub(crate) gate: Box<dyn Gate>,
     pub(crate) signs: Arc<dyn Signs>,
+    /// Of all clusters.
+    pub(crate) counts: Arc<RequestCounts>,
 }
 
 impl Hooks {
-    pub(crate) fn of(cx: &InitContext, dialer: &Arc<dyn Dialer>) -> Self {
+    pub(crate) fn of(
+        cx: &InitContext,
+        dialer: &Arc<dyn Dialer>,
+        counts: &Arc<RequestCounts>,
+    ) -> Self {
         Self {
             cluster: cx.key().clone(),
             dialer: Arc::clone(dialer),
             gate: Box::new(cx.clone()),
             signs: Arc::new(cx.alive()),
+            counts: Arc::clone(counts),
         }
     }
 }

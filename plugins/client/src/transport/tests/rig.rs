@@ -16,7 +16,7 @@ use http::{HeaderValue, Request, Response};
 use kube::client::Body;
 
 use crate::{
-    Deadlines, Dialer, Limits, TcpDialer,
+    Deadlines, Dialer, Limits, RequestCounts, TcpDialer,
     transport::{
         Class, Transport, TransportError,
         body::ResponseBody,
@@ -179,6 +179,7 @@ fn made(
         dialer: Arc::new(dialer),
         gate,
         signs,
+        counts: Arc::new(RequestCounts::new()),
     };
     Transport::new(
         access,
