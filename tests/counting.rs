@@ -3,21 +3,21 @@
 mod sim;
 
 use clustercache::{
-    Builder, Census, ClusterCache, FailureKind, Identity, MemorySource, Phase, ResourceCounters,
+    Census, ClusterCache, FailureKind, Identity, MemorySource, Phase, ResourceCounters,
     SourcedAccess, Upsert, Verdict,
 };
 use futures_util::{FutureExt, StreamExt};
 use sim::*;
 use tokio::time::sleep;
 
-async fn one(change: impl FnOnce(Builder) -> Builder) -> (World, MemorySource, ClusterCache) {
+async fn one(change: impl FnOnce(Builder) -> Builder) -> (World, MemorySource, Cache) {
     let (world, source) = (World::default(), MemorySource::new("test"));
     let cache = change(builder(&world, &source)).start().unwrap();
     source.upsert(plain("a"));
     (world, source, cache)
 }
 
-async fn with_layer(script: &Script) -> (World, MemorySource, ClusterCache) {
+async fn with_layer(script: &Script) -> (World, MemorySource, Cache) {
     let (world, source) = (World::default(), MemorySource::new("test"));
     let layer = Layer::<0> {
         world: world.clone(),

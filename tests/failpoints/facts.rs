@@ -73,6 +73,8 @@ pub(crate) fn judge(facts: &[Fact]) -> Result<u64, String> {
     }
 }
 
+// Facts that hold or do not, each by itself: no states of one machine.
+#[allow(clippy::struct_excessive_bools)]
 struct Life {
     whose: Whose,
     began: bool,

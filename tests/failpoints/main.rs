@@ -14,8 +14,10 @@ use sim::{Cache, key, secs};
 use stage::{Act, DEEDS, Deed, Hook, NAMES, POLLS, Point, Stage};
 use tokio::time::sleep;
 
+type Turn = fn(&Stage, &Cache);
+
 /// What happens to the cluster one after the other, and what has come of it before the next.
-const STORY: [(fn(&Stage, &Cache), &str); 7] = [
+const STORY: [(Turn, &str); 7] = [
     (
         |stage, _| stage.says("a", "a", "first"),
         "Some(Connected) 4 up, 0 torn down, 0 asked",

@@ -334,7 +334,7 @@ impl<const N: usize> ClusterResource for Part<N> {
         cx.spawn(async move {
             bad.0.gone_bad[N].notified().await;
             tells.failed(Scripted);
-            pending().await
+            pending::<()>().await;
         });
         stage.pass(N, Hook::Init).await?;
         stage.note(Fact::Up(whose));

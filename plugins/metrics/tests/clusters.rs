@@ -220,12 +220,12 @@ async fn a_name_from_a_document_breaks_no_page() {
     let long = key(&"x".repeat(70_000));
     test.add_as(Upsert::refused(long, "too long").with_uid("1"))
         .await;
-    let text = exporter.text();
-    let page = Page::parse(&text);
+    let written = exporter.text();
+    let page = Page::parse(&written);
     // Each has its own, and nothing of a name stands on a line of its own.
     let connected = &page.0["clustercache_cluster_connected"].samples;
     assert_eq!(connected.len(), odd.len() + 1, "{connected:?}");
     assert_eq!(page.value("clustercache_clusters_without_series"), 1.0);
     let control = |letter: char| letter.is_control() && letter != '\n';
-    assert!(!text.contains(control) && text.len() < 100_000);
+    assert!(!written.contains(control) && written.len() < 100_000);
 }

@@ -104,10 +104,8 @@ impl Page {
     }
 
     pub fn find(&self, series: &str) -> Option<f64> {
-        let families = self.0.values();
-        families
-            .filter_map(|family| family.samples.get(series).copied())
-            .next()
+        let mut families = self.0.values();
+        families.find_map(|family| family.samples.get(series).copied())
     }
 
     pub fn series(&self) -> usize {
