@@ -10,14 +10,14 @@ use futures_util::{FutureExt, StreamExt};
 use sim::*;
 use tokio::time::sleep;
 
-async fn one(change: impl FnOnce(Builder) -> Builder) -> (World, MemorySource, Cache) {
+fn one(change: impl FnOnce(Builder) -> Builder) -> (World, MemorySource, Cache) {
     let (world, source) = (World::default(), MemorySource::new("test"));
     let cache = change(builder(&world, &source)).start().unwrap();
     source.upsert(plain("a"));
     (world, source, cache)
 }
 
-async fn with_layer(script: &Script) -> (World, MemorySource, Cache) {
+fn with_layer(script: &Script) -> (World, MemorySource, Cache) {
     let (world, source) = (World::default(), MemorySource::new("test"));
     let layer = Layer::<0> {
         world: world.clone(),
@@ -138,7 +138,7 @@ async fn the_census_is_what_the_states_say() {
 async fn inits_and_teardowns_are_counted_by_provider_and_end() {
     let script = Script::default();
     script.set("a", [Act::Fails, Act::Hangs, Act::Slow(secs(2))]);
-    let (world, source, cache) = with_layer(&script).await;
+    let (world, source, cache) = with_layer(&script);
     until(&cache, "a", |state| state.phase == Phase::Connected).await;
     assert_eq!(hooks(&cache, "net"), [1, 0, 0, 0, 0]);
     assert_eq!(hooks(&cache, "layer-0"), [1, 2, 0, 0, 0]);
@@ -156,7 +156,7 @@ async fn inits_and_teardowns_are_counted_by_provider_and_end() {
 async fn what_is_not_applicable_has_not_failed() {
     let script = Script::default();
     script.set("a", [Act::NotApplicable]);
-    let (_world, _source, cache) = with_layer(&script).await;
+    let (_world, _source, cache) = with_layer(&script);
     until(&cache, "a", |state| state.phase == Phase::Connected).await;
     assert_eq!(hooks(&cache, "layer-0"), [1, 0, 0, 0, 0]);
 }
@@ -166,7 +166,7 @@ async fn an_init_that_was_cancelled_has_not_failed_and_a_teardown_without_end_is
     let script = Script::default();
     script.set("a", [Act::EndsWithPanic, Act::Hangs]);
     script.set("b", [Act::EndsNever]);
-    let (world, source, cache) = with_layer(&script).await;
+    let (world, source, cache) = with_layer(&script);
     source.upsert(plain("b"));
     until(&cache, "a", |state| state.phase == Phase::Connected).await;
     until(&cache, "b", |state| state.phase == Phase::Connected).await;
@@ -202,7 +202,7 @@ async fn waiting_for_a_permit_is_counted_apart_from_the_init() {
 
 #[tokio::test(start_paused = true)]
 async fn probes_are_counted_by_result_and_of_a_cluster_over_all_its_connections() {
-    let (world, source, cache) = one(|builder| builder).await;
+    let (world, source, cache) = one(|builder| builder);
     until(&cache, "a", |state| state.phase == Phase::Connected).await;
     let counts = |name: &str| {
         let state = cache.state(&key(name)).unwrap();
@@ -238,7 +238,7 @@ async fn probes_are_counted_by_result_and_of_a_cluster_over_all_its_connections(
 #[tokio::test(start_paused = true)]
 async fn a_subscriber_that_is_behind_is_seen_until_it_notices() {
     let (_world, source, cache) =
-        one(|builder| builder.configure(|options| options.events.pending = 2)).await;
+        one(|builder| builder.configure(|options| options.events.pending = 2));
     until(&cache, "a", |state| state.phase == Phase::Connected).await;
     assert_eq!(cache.subscribers().subscribed, 0);
     let mut events = cache.subscribe();

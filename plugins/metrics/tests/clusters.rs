@@ -19,6 +19,11 @@ fn of(metric: &str, cluster: &str, more: &str) -> String {
     format!("{metric}{{cluster_namespace=\"fleet\",cluster_name=\"{cluster}\"{more}}}")
 }
 
+/// The value of a series of the cluster `a`.
+fn of_a(page: &Page, metric: &str, more: &str) -> f64 {
+    page.value(&of(metric, "a", more))
+}
+
 /// Everything that is there of single clusters.
 fn of_clusters(page: &Page) -> Vec<&str> {
     let samples = page.0.values().flat_map(|family| family.samples.keys());
@@ -50,22 +55,12 @@ async fn the_series_of_a_cluster_follow_it_and_go_with_it() {
 
     test.add(&key("a")).await;
     let page = exporter.page();
+    assert_eq!(of_a(&page, "clustercache_cluster_connected", ""), 0.0);
     assert_eq!(
-        page.value(&of("clustercache_cluster_connected", "a", "")),
-        0.0
-    );
-    assert_eq!(
-        page.value(&of(
-            "clustercache_cluster_phase",
-            "a",
-            ",phase=\"connecting\""
-        )),
+        of_a(&page, "clustercache_cluster_phase", ",phase=\"connecting\""),
         1.0
     );
-    assert_eq!(
-        page.value(&of("capi_cluster_cache_connection_up", "a", "")),
-        0.0
-    );
+    assert_eq!(of_a(&page, "capi_cluster_cache_connection_up", ""), 0.0);
     // No health check has been made yet.
     assert_eq!(
         page.find(&of("capi_cluster_cache_healthcheck", "a", "")),
@@ -82,10 +77,7 @@ async fn the_series_of_a_cluster_follow_it_and_go_with_it() {
 
     test.connect(&key("a")).await;
     let page = exporter.page();
-    assert_eq!(
-        page.value(&of("clustercache_cluster_connected", "a", "")),
-        1.0
-    );
+    assert_eq!(of_a(&page, "clustercache_cluster_connected", ""), 1.0);
     assert_eq!(
         page.find(&of(
             "clustercache_cluster_phase",
@@ -94,20 +86,14 @@ async fn the_series_of_a_cluster_follow_it_and_go_with_it() {
         )),
         None
     );
-    assert_eq!(
-        page.value(&of("capi_cluster_cache_connection_up", "a", "")),
-        1.0
-    );
-    assert_eq!(
-        page.value(&of("capi_cluster_cache_healthcheck", "a", "")),
-        1.0
-    );
+    assert_eq!(of_a(&page, "capi_cluster_cache_connection_up", ""), 1.0);
+    assert_eq!(of_a(&page, "capi_cluster_cache_healthcheck", ""), 1.0);
     assert!(
-        page.value(&of(
+        of_a(
+            &page,
             "clustercache_cluster_last_success_timestamp_seconds",
-            "a",
             ""
-        )) > 1e9
+        ) > 1e9
     );
 
     let checks = |page: &Page, status: &str| {
@@ -126,26 +112,17 @@ async fn the_series_of_a_cluster_follow_it_and_go_with_it() {
     );
     test.silence(&key("a"));
     let page = exporter.until(|page| checks(page, "error") >= 1.0).await;
+    assert_eq!(of_a(&page, "capi_cluster_cache_healthcheck", ""), 0.0);
+    assert_eq!(of_a(&page, "capi_cluster_cache_connection_up", ""), 1.0);
     assert_eq!(
-        page.value(&of("capi_cluster_cache_healthcheck", "a", "")),
-        0.0
-    );
-    assert_eq!(
-        page.value(&of("capi_cluster_cache_connection_up", "a", "")),
-        1.0
-    );
-    assert_eq!(
-        page.value(&of("clustercache_cluster_consecutive_failures", "a", "")),
+        of_a(&page, "clustercache_cluster_consecutive_failures", ""),
         1.0
     );
     let up = of("capi_cluster_cache_connection_up", "a", "");
     let page = exporter.until(|page| same(page.value(&up), 0.0)).await;
+    assert_eq!(of_a(&page, "capi_cluster_cache_healthcheck", ""), 0.0);
     assert_eq!(
-        page.value(&of("capi_cluster_cache_healthcheck", "a", "")),
-        0.0
-    );
-    assert_eq!(
-        page.value(&of("clustercache_cluster_phase", "a", ",phase=\"down\"")),
+        of_a(&page, "clustercache_cluster_phase", ",phase=\"down\""),
         1.0
     );
 
