@@ -47,6 +47,65 @@ fn length(length: u64) -> Answer {
         .header("content-length", length.to_string())
 }
 
+/// What it is, where it is asked for, what the server does, and what is too large then.
+type Row = (&'static str, &'static str, Vec<Step>, Option<Part>);
+
+fn table() -> [Row; 8] {
+    [
+        (
+            "endless call",
+            "/version",
+            endless(Answer::new(200)),
+            Some(Part::Call),
+        ),
+        (
+            "endless list",
+            "/api/v1/pods",
+            endless(Answer::new(200)),
+            Some(Part::List),
+        ),
+        (
+            "endless refusal",
+            "/api/v1/pods",
+            endless(Answer::new(500)),
+            Some(Part::Call),
+        ),
+        (
+            "endless head",
+            "/version",
+            vec![
+                Step::write("HTTP/1.1 200 OK\r\n"),
+                Step::for_ever("x: y\r\n"),
+            ],
+            None,
+        ),
+        (
+            "256 MiB",
+            "/version",
+            length(256 << 20).into(),
+            Some(Part::Call),
+        ),
+        (
+            "largest",
+            "/api/v1/pods",
+            length(i64::MAX.unsigned_abs()).into(),
+            Some(Part::List),
+        ),
+        (
+            "encoded",
+            "/version",
+            Answer::new(200).header("content-encoding", "gzip").into(),
+            None,
+        ),
+        (
+            "redirect",
+            "/version",
+            Answer::new(302).header("location", "https://other/").into(),
+            None,
+        ),
+    ]
+}
+
 fn access(server: &HostileServer) -> ClusterAccess {
     let fake = server.access();
     let FakeCredential::Token(token) = fake.credential else {
@@ -116,62 +175,9 @@ async fn an_answer_that_is_meant_to_hurt_is_a_clear_error_and_costs_little() {
         let request = Request::get(path).body(Vec::new()).unwrap();
         async move { soon(client.request_text(request)).await }
     };
-    let table: [(&str, &str, Vec<Step>, Option<Part>); 8] = [
-        (
-            "endless call",
-            "/version",
-            endless(Answer::new(200)),
-            Some(Part::Call),
-        ),
-        (
-            "endless list",
-            "/api/v1/pods",
-            endless(Answer::new(200)),
-            Some(Part::List),
-        ),
-        (
-            "endless refusal",
-            "/api/v1/pods",
-            endless(Answer::new(500)),
-            Some(Part::Call),
-        ),
-        (
-            "endless head",
-            "/version",
-            vec![
-                Step::write("HTTP/1.1 200 OK\r\n"),
-                Step::for_ever("x: y\r\n"),
-            ],
-            None,
-        ),
-        (
-            "256 MiB",
-            "/version",
-            length(256 << 20).into(),
-            Some(Part::Call),
-        ),
-        (
-            "largest",
-            "/api/v1/pods",
-            length(i64::MAX.unsigned_abs()).into(),
-            Some(Part::List),
-        ),
-        (
-            "encoded",
-            "/version",
-            Answer::new(200).header("content-encoding", "gzip").into(),
-            None,
-        ),
-        (
-            "redirect",
-            "/version",
-            Answer::new(302).header("location", "https://other/").into(),
-            None,
-        ),
-    ];
     for (server, key) in servers.iter().zip(&keys).take(2) {
         let http2 = key.name() == "http2";
-        for (name, path, steps, expected) in table.clone() {
+        for (name, path, steps, expected) in table() {
             server.behave(healthy(http2).on(path, steps));
             let before = HEAP.stats().bytes_allocated;
             let (answer, neighbour) = join(get(key, path), get(&keys[2], "/version")).await;
