@@ -4,31 +4,41 @@ use std::{fmt, sync::OnceLock};
 
 use tokio::runtime::Handle;
 
-use crate::transport::Transport;
+use crate::transport::{Bulk, Transport};
 
 /// A cluster's client. Its calls fail with [`TransportError::Retired`](crate::TransportError::Retired) when the connection that it
 /// belongs to has been torn down: get it from the cache where you need it, and keep it no longer than that.
-pub struct ClusterClient(Kind);
+pub struct ClusterClient {
+    kind: Kind,
+}
 
 enum Kind {
-    Ours {
-        transport: Transport,
-        /// Made when it is asked for first: its queue takes eleven kilobytes and a task, which a cluster that nobody asks does not need.
-        client: OnceLock<kube::Client>,
-        /// Where its task runs: whoever asks may be on no runtime.
-        runtime: Handle,
-    },
+    Ours(Box<Ours>),
     Given(kube::Client),
+}
+
+struct Ours {
+    transport: Transport,
+    /// Made when they are asked for first: the queue of each takes eleven kilobytes and a task, which a cluster that nobody asks does
+    /// not need.
+    client: OnceLock<kube::Client>,
+    bulk: OnceLock<kube::Client>,
+    /// Where their tasks run: whoever asks may be on no runtime.
+    runtime: Handle,
 }
 
 impl ClusterClient {
     /// On the runtime of the caller.
     pub(crate) fn new(transport: Transport) -> Self {
-        Self(Kind::Ours {
+        let ours = Ours {
             transport,
             client: OnceLock::new(),
+            bulk: OnceLock::new(),
             runtime: Handle::current(),
-        })
+        };
+        Self {
+            kind: Kind::Ours(Box::new(ours)),
+        }
     }
 
     /// The client: a cheap clone. No call of it waits longer than its [deadline](crate::Deadlines).
@@ -36,12 +46,46 @@ impl ClusterClient {
         self.as_ref().clone()
     }
 
+    /// The same client for work that can wait: its calls give way to others under a [`RateLimit`](crate::RateLimit). A cheap clone.
+    /// (Lists and watches give way in any case.)
+    pub fn bulk(&self) -> kube::Client {
+        match &self.kind {
+            Kind::Ours(ours) => ours.bulk().clone(),
+            Kind::Given(client) => client.clone(),
+        }
+    }
+
+    /// How many calls were sent again so far, because the server answered that it was too busy.
+    pub fn retries(&self) -> u64 {
+        self.transport().map_or(0, Transport::retries)
+    }
+
     /// What is below it; `None` below one that was given.
     pub(crate) fn transport(&self) -> Option<&Transport> {
-        match &self.0 {
-            Kind::Ours { transport, .. } => Some(transport),
+        Some(&self.ours()?.transport)
+    }
+
+    fn ours(&self) -> Option<&Ours> {
+        match &self.kind {
+            Kind::Ours(ours) => Some(ours),
             Kind::Given(_) => None,
         }
+    }
+}
+
+impl Ours {
+    fn client(&self) -> &kube::Client {
+        self.client.get_or_init(|| {
+            let _on = self.runtime.enter();
+            kube::Client::new(self.transport.clone(), "default")
+        })
+    }
+
+    fn bulk(&self) -> &kube::Client {
+        self.bulk.get_or_init(|| {
+            let _on = self.runtime.enter();
+            kube::Client::new(Bulk(self.transport.clone()), "default")
+        })
     }
 }
 
@@ -66,21 +110,16 @@ impl ClusterClient {
 /// ```
 impl From<kube::Client> for ClusterClient {
     fn from(client: kube::Client) -> Self {
-        Self(Kind::Given(client))
+        Self {
+            kind: Kind::Given(client),
+        }
     }
 }
 
 impl AsRef<kube::Client> for ClusterClient {
     fn as_ref(&self) -> &kube::Client {
-        match &self.0 {
-            Kind::Ours {
-                transport,
-                client,
-                runtime,
-            } => client.get_or_init(|| {
-                let _on = runtime.enter();
-                kube::Client::new(transport.clone(), "default")
-            }),
+        match &self.kind {
+            Kind::Ours(ours) => ours.client(),
             Kind::Given(client) => client,
         }
     }

@@ -11,12 +11,15 @@ mod error;
 mod hooks;
 mod http2;
 mod impersonate;
+mod lanes;
 mod lease;
 mod limit;
+mod limiter;
 mod line;
 mod link;
 mod probe;
 mod proxy;
+mod retry;
 mod silent;
 mod target;
 mod tasks;
@@ -30,7 +33,7 @@ mod wire;
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     task::{Context, Poll},
     time::{Duration, SystemTime},
 };
@@ -49,12 +52,13 @@ pub use self::error::{Part, TlsReason, TransportError, Wait};
 use self::{
     body::ResponseBody,
     impersonate::Acting,
+    lanes::Lane,
     line::{Line, NoLease},
     target::Target,
     tasks::Tasks,
     tls::{AccessProblem, Tls},
 };
-pub(crate) use self::{class::Class, hooks::Hooks, probe::Fresh};
+pub(crate) use self::{class::Class, hooks::Hooks, limiter::Limiter, probe::Fresh};
 use crate::{Deadlines, Limits};
 
 /// Sends requests to one cluster. Clones share everything; when the last is dropped, what is open ends.
@@ -90,6 +94,8 @@ pub(crate) struct Shared {
     /// Calls in flight, without watches.
     calls: TaskTracker,
     tasks: TaskTracker,
+    /// Calls that were sent again.
+    retries: AtomicU64,
 }
 
 impl Transport {
@@ -112,6 +118,7 @@ impl Transport {
             killed: CancellationToken::new(),
             calls: TaskTracker::new(),
             tasks: TaskTracker::new(),
+            retries: AtomicU64::new(0),
         });
         let line = Line::new(&shared, tls);
         let identity = Identity::new(access, line, shared.upgrades());
@@ -263,9 +270,28 @@ impl Service<Request<Body>> for Transport {
         let class = Class::of(&request);
         let transport = self.clone();
         Box::pin(async move {
-            let result = transport.send(request, class).await;
+            let result = transport.call_as(request, class).await;
             transport.0.shared.hooks.counts.count(class, &result);
             result
         })
+    }
+}
+
+/// A transport whose calls are all bulk.
+#[derive(Clone)]
+pub(crate) struct Bulk(pub(crate) Transport);
+
+impl Service<Request<Body>> for Bulk {
+    type Response = Response<ResponseBody>;
+    type Error = TransportError;
+    type Future = <Transport as Service<Request<Body>>>::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        request.extensions_mut().insert(Lane::Bulk);
+        self.0.call(request)
     }
 }
