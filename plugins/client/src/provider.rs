@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::{
     ClusterClient, Deadlines, Dialer, Limits, RateLimit, RequestCounts, TcpDialer, TransportError,
+    about::About,
     check::{Ask, Reply, check, failed},
     transport::{Fresh, Hooks, Limiter, Transport},
 };
@@ -188,7 +189,9 @@ impl ClusterResource for KubeClient {
         .await
         .map_err(of)?;
         cx.alive().answered();
-        Ok(ClusterClient::new(transport))
+        let about = Arc::<About>::default();
+        cx.spawn(Arc::clone(&about).learn_later(transport.clone()));
+        Ok(ClusterClient::new(transport, about))
     }
 
     async fn teardown(&self, value: Resource<Self>, cx: &TeardownContext) {

@@ -33,14 +33,17 @@ mod wire;
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     task::{Context, Poll},
     time::{Duration, SystemTime},
 };
 
 use arc_swap::ArcSwap;
 use clustercache::{AccessChange, ClusterAccess, Refresh};
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use kube::client::Body;
 use secrecy::ExposeSecret;
 use tokio::time::timeout;
@@ -52,13 +55,12 @@ pub use self::error::{Part, TlsReason, TransportError, Wait};
 use self::{
     body::ResponseBody,
     impersonate::Acting,
-    lanes::Lane,
     line::{Line, NoLease},
     target::Target,
     tasks::Tasks,
     tls::{AccessProblem, Tls},
 };
-pub(crate) use self::{class::Class, hooks::Hooks, limiter::Limiter, probe::Fresh};
+pub(crate) use self::{class::Class, hooks::Hooks, lanes::Lane, limiter::Limiter, probe::Fresh};
 use crate::{Deadlines, Limits};
 
 /// Sends requests to one cluster. Clones share everything; when the last is dropped, what is open ends.
@@ -96,6 +98,8 @@ pub(crate) struct Shared {
     tasks: TaskTracker,
     /// Calls that were sent again.
     retries: AtomicU64,
+    /// A call found that the server does not serve its kind.
+    missed_a_kind: AtomicBool,
 }
 
 impl Transport {
@@ -119,6 +123,7 @@ impl Transport {
             calls: TaskTracker::new(),
             tasks: TaskTracker::new(),
             retries: AtomicU64::new(0),
+            missed_a_kind: AtomicBool::new(false),
         });
         let line = Line::new(&shared, tls);
         let identity = Identity::new(access, line, shared.upgrades());
@@ -201,6 +206,25 @@ impl Transport {
         shared.tasks.wait().await;
     }
 
+    /// How long discovery may take.
+    pub(crate) fn list_deadline(&self) -> Duration {
+        self.0.shared.deadlines.list
+    }
+
+    /// Whether a call found that the server does not serve its kind, since this was asked last.
+    pub(crate) fn missed_a_kind(&self) -> bool {
+        self.0.shared.missed_a_kind.swap(false, Relaxed)
+    }
+
+    /// An API server says of an object that is missing why, in a `Status`; of a kind that is missing it says nothing but 404.
+    fn note<B>(&self, answer: &Response<B>) {
+        let says_why = |value: &HeaderValue| value.as_bytes().starts_with(b"application/");
+        let kind = answer.headers().get(header::CONTENT_TYPE);
+        if answer.status() == StatusCode::NOT_FOUND && !kind.is_some_and(says_why) {
+            self.0.shared.missed_a_kind.store(true, Relaxed);
+        }
+    }
+
     /// How many tasks there are.
     #[cfg(test)]
     fn tasks(&self) -> usize {
@@ -272,7 +296,7 @@ impl Service<Request<Body>> for Transport {
         Box::pin(async move {
             let result = transport.call_as(request, class).await;
             transport.0.shared.hooks.counts.count(class, &result);
-            result
+            result.inspect(|answer| transport.note(answer))
         })
     }
 }

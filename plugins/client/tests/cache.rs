@@ -242,6 +242,21 @@ async fn a_removed_cluster_leaves_no_connection() {
 }
 
 #[tokio::test]
+async fn a_connected_clusters_version_and_uid_are_known_after_a_while() {
+    let rig = Rig::start("about");
+    let client = rig.connected().await.get::<KubeClient>().unwrap();
+    // It comes by itself, and nobody is told.
+    let known = async {
+        while client.server_version().is_none() || client.kube_system_uid().is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let limit = Duration::from_secs(30);
+    tokio::time::timeout(limit, known).await.unwrap();
+    assert_eq!(client.server_version().unwrap().minor, 37);
+}
+
+#[tokio::test]
 async fn a_rate_limit_outlives_the_connection() {
     let mut deadlines = Deadlines::default();
     deadlines.call = Duration::from_millis(500);
