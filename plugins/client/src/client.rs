@@ -1,34 +1,61 @@
-//! What readers get of a connected cluster: a `kube::Client` that lives as long as the connection does.
+//! What readers get of a connected cluster: a `kube::Client` that lives as long as the connection does, and what is known of its server.
 
-use std::{fmt, sync::OnceLock};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
+use kube::{
+    core::GroupVersionKind,
+    discovery::{ApiCapabilities, ApiResource},
+};
 use tokio::runtime::Handle;
 
-use crate::transport::Transport;
+use crate::{
+    Deadlines, Discovery, DiscoveryError, ServerVersion,
+    about::About,
+    discovery::{Ask, Known},
+    transport::{Bulk, Transport},
+};
 
 /// A cluster's client. Its calls fail with [`TransportError::Retired`](crate::TransportError::Retired) when the connection that it
 /// belongs to has been torn down: get it from the cache where you need it, and keep it no longer than that.
-pub struct ClusterClient(Kind);
+pub struct ClusterClient {
+    kind: Kind,
+    /// Of a cluster of which nobody asks that, nothing is kept.
+    discovery: OnceLock<Arc<Known>>,
+}
 
 enum Kind {
-    Ours {
-        transport: Transport,
-        /// Made when it is asked for first: its queue takes eleven kilobytes and a task, which a cluster that nobody asks does not need.
-        client: OnceLock<kube::Client>,
-        /// Where its task runs: whoever asks may be on no runtime.
-        runtime: Handle,
-    },
+    Ours(Box<Ours>),
     Given(kube::Client),
+}
+
+struct Ours {
+    transport: Transport,
+    about: Arc<About>,
+    /// Made when they are asked for first: the queue of each takes eleven kilobytes and a task, which a cluster that nobody asks does
+    /// not need.
+    client: OnceLock<kube::Client>,
+    bulk: OnceLock<kube::Client>,
+    /// Where their tasks run: whoever asks may be on no runtime.
+    runtime: Handle,
 }
 
 impl ClusterClient {
     /// On the runtime of the caller.
-    pub(crate) fn new(transport: Transport) -> Self {
-        Self(Kind::Ours {
+    pub(crate) fn new(transport: Transport, about: Arc<About>) -> Self {
+        let ours = Ours {
             transport,
+            about,
             client: OnceLock::new(),
+            bulk: OnceLock::new(),
             runtime: Handle::current(),
-        })
+        };
+        Self {
+            kind: Kind::Ours(Box::new(ours)),
+            discovery: OnceLock::new(),
+        }
     }
 
     /// The client: a cheap clone. No call of it waits longer than its [deadline](crate::Deadlines).
@@ -36,12 +63,101 @@ impl ClusterClient {
         self.as_ref().clone()
     }
 
+    /// The same client for work that can wait: its calls give way to others under a [`RateLimit`](crate::RateLimit). A cheap clone.
+    /// (Lists and watches give way in any case.)
+    pub fn bulk(&self) -> kube::Client {
+        match &self.kind {
+            Kind::Ours(ours) => ours.bulk().clone(),
+            Kind::Given(client) => client.clone(),
+        }
+    }
+
+    /// The server's version. Asked in the background a few seconds after the connection came up, and once a connection: `None` before
+    /// that, and where the server does not say. Never waits.
+    pub fn server_version(&self) -> Option<Arc<ServerVersion>> {
+        self.ours()?.about.version()
+    }
+
+    /// The UID of the namespace `kube-system`, which is as good as one of the cluster. As [`server_version`](Self::server_version);
+    /// `None` also if we may not read the namespace.
+    pub fn kube_system_uid(&self) -> Option<String> {
+        self.ours()?.about.kube_system_uid()
+    }
+
+    /// Which kinds the cluster serves: asked at the first call of a connection, once for all who wait, within
+    /// [`Deadlines::list`](crate::Deadlines::list). Dropping the future leaves the request to the others. Typed calls need none of this.
+    pub async fn discovery(&self) -> Result<Discovery, DiscoveryError> {
+        self.known().newest(self.ask()).await
+    }
+
+    /// How to reach the objects of a kind that is not known at compile time. Asks as [`discovery`](Self::discovery) does; where the kind
+    /// is missing, and after a call that found its kind gone, the cluster is asked again, every 5 s at most.
+    ///
+    /// ```no_run
+    /// use clustercache_client::ClusterClient;
+    /// use kube::{Api, core::{DynamicObject, GroupVersionKind}};
+    ///
+    /// # async fn example(client: &ClusterClient) -> Result<(), Box<dyn std::error::Error>> {
+    /// let gvk = GroupVersionKind::gvk("cert-manager.io", "v1", "Certificate");
+    /// let (resource, _) = client.resolve(&gvk).await?;
+    /// let certificates = Api::<DynamicObject>::all_with(client.client(), &resource);
+    /// println!("{}", certificates.list(&Default::default()).await?.items.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn resolve(
+        &self,
+        gvk: &GroupVersionKind,
+    ) -> Result<(ApiResource, ApiCapabilities), DiscoveryError> {
+        self.known().resolve(gvk, self.ask()).await
+    }
+
+    /// How many calls were sent again so far, because the server answered that it was too busy.
+    pub fn retries(&self) -> u64 {
+        self.transport().map_or(0, Transport::retries)
+    }
+
     /// What is below it; `None` below one that was given.
     pub(crate) fn transport(&self) -> Option<&Transport> {
-        match &self.0 {
-            Kind::Ours { transport, .. } => Some(transport),
+        Some(&self.ours()?.transport)
+    }
+
+    fn ours(&self) -> Option<&Ours> {
+        match &self.kind {
+            Kind::Ours(ours) => Some(ours),
             Kind::Given(_) => None,
         }
+    }
+
+    fn known(&self) -> &Arc<Known> {
+        self.discovery.get_or_init(Arc::default)
+    }
+
+    fn ask(&self) -> Ask {
+        let transport = self.transport();
+        let deadline =
+            transport.map_or_else(|| Deadlines::default().list, Transport::list_deadline);
+        Ask {
+            client: self.bulk(),
+            deadline,
+            doubted: transport.is_some_and(Transport::missed_a_kind),
+        }
+    }
+}
+
+impl Ours {
+    fn client(&self) -> &kube::Client {
+        self.client.get_or_init(|| {
+            let _on = self.runtime.enter();
+            kube::Client::new(self.transport.clone(), "default")
+        })
+    }
+
+    fn bulk(&self) -> &kube::Client {
+        self.bulk.get_or_init(|| {
+            let _on = self.runtime.enter();
+            kube::Client::new(Bulk(self.transport.clone()), "default")
+        })
     }
 }
 
@@ -66,21 +182,17 @@ impl ClusterClient {
 /// ```
 impl From<kube::Client> for ClusterClient {
     fn from(client: kube::Client) -> Self {
-        Self(Kind::Given(client))
+        Self {
+            kind: Kind::Given(client),
+            discovery: OnceLock::new(),
+        }
     }
 }
 
 impl AsRef<kube::Client> for ClusterClient {
     fn as_ref(&self) -> &kube::Client {
-        match &self.0 {
-            Kind::Ours {
-                transport,
-                client,
-                runtime,
-            } => client.get_or_init(|| {
-                let _on = runtime.enter();
-                kube::Client::new(transport.clone(), "default")
-            }),
+        match &self.kind {
+            Kind::Ours(ours) => ours.client(),
             Kind::Given(client) => client,
         }
     }

@@ -16,10 +16,12 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Deadlines {
-    /// A read or write of one object, and the head of a watch: from the call to the last byte of the answer. Default 10 s.
+    /// A read or write of one object: from the call to the last byte of the answer. Default 10 s.
     pub call: Duration,
     /// A list of a collection, or the deletion of one: from the call to the last byte. Default 30 s.
     pub list: Duration,
+    /// A watch, or a log that is followed: from the call to the head of the answer; what follows has none. Default 10 s.
+    pub watch: Duration,
     /// One health check, all its questions together. Default 3 s.
     pub probe: Duration,
     /// A dial: resolving the endpoint's name. Default 3 s.
@@ -47,6 +49,7 @@ impl Deadlines {
         let Self {
             call,
             list,
+            watch,
             probe,
             resolve,
             connect,
@@ -55,9 +58,10 @@ impl Deadlines {
             close,
             drain,
         } = *self;
-        let all: [(&str, Duration); 9] = [
+        let all: [(&str, Duration); 10] = [
             ("call", call),
             ("list", list),
+            ("watch", watch),
             ("probe", probe),
             ("resolve", resolve),
             ("connect", connect),
@@ -89,6 +93,7 @@ impl Default for Deadlines {
         Self {
             call: secs(10),
             list: secs(30),
+            watch: secs(10),
             probe: secs(3),
             resolve: secs(3),
             connect: secs(5),

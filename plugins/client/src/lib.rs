@@ -28,24 +28,34 @@
 //!   proxy's address, and the endpoint if that is an address itself; a name is resolved by the proxy, whose matter it is then.
 //! - `exec`, `attach` and `portforward` of a [`kube::Api`] work, with kube's feature `ws`: each on a connection of its own, cut as a watch is.
 //! - Every answer has a [limit](Limits): a cluster cannot make us hold more.
-//! - No retries, no redirects. A [`TransportError`] says at which stage a call failed.
+//! - No redirects. A [`TransportError`] says at which stage a call failed.
+//! - A call that a server is too busy for (429, 503) is sent three times at most, within its deadline, if that cannot do a thing twice.
+//! - What a cluster serves that is not known at compile time: [`ClusterClient::resolve`].
 
+mod about;
 mod check;
 mod client;
 mod counts;
 mod deadlines;
 mod dialer;
+mod discovery;
 mod ext;
+mod intern;
 mod limits;
 mod provider;
+mod rate;
 mod status;
 mod transport;
+mod version;
 
 pub use client::ClusterClient;
 pub use counts::RequestCounts;
 pub use deadlines::Deadlines;
 pub use dialer::{ByteStream, Destination, Dialer, TcpDialer};
+pub use discovery::{Discovery, DiscoveryError};
 pub use ext::{ClientExt, ClusterClientExt};
 pub use limits::Limits;
 pub use provider::KubeClient;
+pub use rate::RateLimit;
 pub use transport::{Part, TlsReason, TransportError, Wait};
+pub use version::ServerVersion;

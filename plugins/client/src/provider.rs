@@ -1,6 +1,10 @@
 //! The provider of clients, which is the health check as well: both speak over the same connection, so one verdict holds for both.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use clustercache::{
@@ -11,9 +15,10 @@ use http::HeaderValue;
 use tokio::time::Instant;
 
 use crate::{
-    ClusterClient, Deadlines, Dialer, Limits, RequestCounts, TcpDialer, TransportError,
+    ClusterClient, Deadlines, Dialer, Limits, RateLimit, RequestCounts, TcpDialer, TransportError,
+    about::About,
     check::{Ask, Reply, check, failed},
-    transport::{Fresh, Hooks, Transport},
+    transport::{Fresh, Hooks, Limiter, Transport},
 };
 
 /// Makes a [`ClusterClient`] for each cluster, and checks its health by `/readyz`.
@@ -34,6 +39,13 @@ pub struct KubeClient {
     limits: Arc<Limits>,
     dialer: Arc<dyn Dialer>,
     counts: Arc<RequestCounts>,
+    rate_limit: Option<RateLimit>,
+}
+
+/// What outlives a cluster's connections.
+#[derive(Default)]
+struct Lasting {
+    limiter: OnceLock<Arc<Limiter>>,
 }
 
 impl KubeClient {
@@ -45,6 +57,7 @@ impl KubeClient {
             dialer: Arc::new(TcpDialer::new()),
             limits: Arc::default(),
             counts: Arc::new(RequestCounts::new()),
+            rate_limit: None,
         }
     }
 
@@ -76,6 +89,21 @@ impl KubeClient {
     pub fn request_counts(&self) -> Arc<RequestCounts> {
         Arc::clone(&self.counts)
     }
+
+    /// Limits the calls to each cluster. The default: no limit but the servers' own.
+    pub fn rate_limit(mut self, limit: RateLimit) -> Self {
+        self.rate_limit = Some(limit);
+        self
+    }
+
+    fn limiter(&self, cx: &InitContext) -> Option<Arc<Limiter>> {
+        let limit = self.rate_limit.as_ref()?;
+        let lasting = cx.identity_state::<Lasting>();
+        let limiter = lasting
+            .limiter
+            .get_or_init(|| Arc::new(Limiter::new(limit)));
+        Some(Arc::clone(limiter))
+    }
 }
 
 impl fmt::Debug for KubeClient {
@@ -84,6 +112,7 @@ impl fmt::Debug for KubeClient {
             .field("user_agent", &self.user_agent)
             .field("deadlines", &self.deadlines)
             .field("limits", &self.limits)
+            .field("rate_limit", &self.rate_limit)
             .finish_non_exhaustive()
     }
 }
@@ -113,6 +142,7 @@ impl ClusterResource for KubeClient {
         });
         let others = self.deadlines.mistakes().into_iter();
         let others = others.chain(self.limits.mistakes());
+        let others = others.chain(self.rate_limit.iter().flat_map(RateLimit::mistakes));
         agent.into_iter().chain(others).collect()
     }
 
@@ -140,7 +170,7 @@ impl ClusterResource for KubeClient {
         })?;
         let transport = Transport::new(
             cx.access()?,
-            Hooks::of(cx, &self.dialer, &self.counts),
+            Hooks::of(cx, &self.dialer, &self.counts, self.limiter(cx)),
             Arc::clone(&self.deadlines),
             Arc::clone(&self.limits),
             user_agent,
@@ -159,7 +189,9 @@ impl ClusterResource for KubeClient {
         .await
         .map_err(of)?;
         cx.alive().answered();
-        Ok(ClusterClient::new(transport))
+        let about = Arc::<About>::default();
+        cx.spawn(Arc::clone(&about).learn_later(transport.clone()));
+        Ok(ClusterClient::new(transport, about))
     }
 
     async fn teardown(&self, value: Resource<Self>, cx: &TeardownContext) {

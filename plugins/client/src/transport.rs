@@ -11,12 +11,15 @@ mod error;
 mod hooks;
 mod http2;
 mod impersonate;
+mod lanes;
 mod lease;
 mod limit;
+mod limiter;
 mod line;
 mod link;
 mod probe;
 mod proxy;
+mod retry;
 mod silent;
 mod target;
 mod tasks;
@@ -30,14 +33,17 @@ mod wire;
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     task::{Context, Poll},
     time::{Duration, SystemTime},
 };
 
 use arc_swap::ArcSwap;
 use clustercache::{AccessChange, ClusterAccess, Refresh};
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use kube::client::Body;
 use secrecy::ExposeSecret;
 use tokio::time::timeout;
@@ -54,7 +60,7 @@ use self::{
     tasks::Tasks,
     tls::{AccessProblem, Tls},
 };
-pub(crate) use self::{class::Class, hooks::Hooks, probe::Fresh};
+pub(crate) use self::{class::Class, hooks::Hooks, lanes::Lane, limiter::Limiter, probe::Fresh};
 use crate::{Deadlines, Limits};
 
 /// Sends requests to one cluster. Clones share everything; when the last is dropped, what is open ends.
@@ -90,6 +96,10 @@ pub(crate) struct Shared {
     /// Calls in flight, without watches.
     calls: TaskTracker,
     tasks: TaskTracker,
+    /// Calls that were sent again.
+    retries: AtomicU64,
+    /// A call found that the server does not serve its kind.
+    missed_a_kind: AtomicBool,
 }
 
 impl Transport {
@@ -112,6 +122,8 @@ impl Transport {
             killed: CancellationToken::new(),
             calls: TaskTracker::new(),
             tasks: TaskTracker::new(),
+            retries: AtomicU64::new(0),
+            missed_a_kind: AtomicBool::new(false),
         });
         let line = Line::new(&shared, tls);
         let identity = Identity::new(access, line, shared.upgrades());
@@ -194,6 +206,25 @@ impl Transport {
         shared.tasks.wait().await;
     }
 
+    /// How long discovery may take.
+    pub(crate) fn list_deadline(&self) -> Duration {
+        self.0.shared.deadlines.list
+    }
+
+    /// Whether a call found that the server does not serve its kind, since this was asked last.
+    pub(crate) fn missed_a_kind(&self) -> bool {
+        self.0.shared.missed_a_kind.swap(false, Relaxed)
+    }
+
+    /// An API server says of an object that is missing why, in a `Status`; of a kind that is missing it says nothing but 404.
+    fn note<B>(&self, answer: &Response<B>) {
+        let says_why = |value: &HeaderValue| value.as_bytes().starts_with(b"application/");
+        let kind = answer.headers().get(header::CONTENT_TYPE);
+        if answer.status() == StatusCode::NOT_FOUND && !kind.is_some_and(says_why) {
+            self.0.shared.missed_a_kind.store(true, Relaxed);
+        }
+    }
+
     /// How many tasks there are.
     #[cfg(test)]
     fn tasks(&self) -> usize {
@@ -263,9 +294,28 @@ impl Service<Request<Body>> for Transport {
         let class = Class::of(&request);
         let transport = self.clone();
         Box::pin(async move {
-            let result = transport.send(request, class).await;
+            let result = transport.call_as(request, class).await;
             transport.0.shared.hooks.counts.count(class, &result);
-            result
+            result.inspect(|answer| transport.note(answer))
         })
+    }
+}
+
+/// A transport whose calls are all bulk.
+#[derive(Clone)]
+pub(crate) struct Bulk(pub(crate) Transport);
+
+impl Service<Request<Body>> for Bulk {
+    type Response = Response<ResponseBody>;
+    type Error = TransportError;
+    type Future = <Transport as Service<Request<Body>>>::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        request.extensions_mut().insert(Lane::Bulk);
+        self.0.call(request)
     }
 }

@@ -7,7 +7,8 @@ use clustercache::{
     Phase, Upsert,
 };
 use clustercache_client::{
-    ClientExt, ClusterClientExt, Deadlines, KubeClient, Limits, RequestCounts, TransportError,
+    ClientExt, ClusterClientExt, Deadlines, KubeClient, Limits, RateLimit, RequestCounts,
+    TransportError,
 };
 use clustercache_testkit::{
     cache::TestCache,
@@ -30,10 +31,13 @@ struct Rig {
 
 impl Rig {
     fn start(name: &str) -> Self {
-        let (cluster, source) = (FakeCluster::start(name).unwrap(), MemorySource::new("test"));
         let mut deadlines = Deadlines::default();
         deadlines.close = Duration::from_millis(100);
-        let provider = KubeClient::new().deadlines(deadlines);
+        Self::with(name, KubeClient::new().deadlines(deadlines))
+    }
+
+    fn with(name: &str, provider: KubeClient) -> Self {
+        let (cluster, source) = (FakeCluster::start(name).unwrap(), MemorySource::new("test"));
         let requests = provider.request_counts();
         let cache = ClusterCache::builder()
             .source(source.clone())
@@ -237,6 +241,51 @@ async fn a_removed_cluster_leaves_no_connection() {
     rig.cluster.connections_closed().await;
 }
 
+#[tokio::test]
+async fn a_connected_clusters_version_and_uid_are_known_after_a_while() {
+    let rig = Rig::start("about");
+    let client = rig.connected().await.get::<KubeClient>().unwrap();
+    // It comes by itself, and nobody is told.
+    let known = async {
+        while client.server_version().is_none() || client.kube_system_uid().is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let limit = Duration::from_secs(30);
+    tokio::time::timeout(limit, known).await.unwrap();
+    assert_eq!(client.server_version().unwrap().minor, 37);
+}
+
+#[tokio::test]
+async fn a_rate_limit_outlives_the_connection() {
+    let mut deadlines = Deadlines::default();
+    deadlines.call = Duration::from_millis(500);
+    let limit = RateLimit::new(1.0 / 3600.0, 5);
+    let provider = KubeClient::new().deadlines(deadlines).rate_limit(limit);
+    let rig = Rig::with("limited", provider);
+    let before = rig.connected().await.generation().unwrap();
+    let is_busy = async || match rig
+        .cache
+        .client(&rig.key)
+        .unwrap()
+        .apiserver_version()
+        .await
+    {
+        Err(kube::Error::Service(error)) => {
+            matches!(error.downcast_ref(), Some(TransportError::Busy { .. }))
+        }
+        _ => false,
+    };
+    let used_up = async { while !is_busy().await {} };
+    tokio::time::timeout(Duration::from_secs(30), used_up)
+        .await
+        .unwrap();
+    rig.cache.reconnect(&rig.key);
+    rig.until(|state| state.generation > before && state.phase == Phase::Connected)
+        .await;
+    assert!(is_busy().await);
+}
+
 #[test]
 fn whoever_asks_for_a_client_need_not_be_on_a_runtime() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -285,7 +334,8 @@ async fn what_the_provider_was_given_is_judged_at_start_all_at_once() {
             KubeClient::new()
                 .user_agent("two\nlines")
                 .deadlines(deadlines)
-                .limits(limits),
+                .limits(limits)
+                .rate_limit(RateLimit::new(f64::NAN, 0)),
         )
         .health_from::<KubeClient>()
         .start()
@@ -298,6 +348,8 @@ async fn what_the_provider_was_given_is_judged_at_start_all_at_once() {
         "deadlines.probe",
         "deadlines.ping",
         "limits.line",
+        "calls a second",
+        "burst",
     ] {
         assert!(text.contains(named), "{named} in {text}");
     }

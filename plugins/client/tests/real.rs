@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clustercache::{
     AccessBuilder, ClusterAccess, ClusterCache, ClusterKey, Impersonation, MemorySource, Upsert,
 };
-use clustercache_client::{ClientExt, KubeClient};
+use clustercache_client::{ClientExt, DiscoveryError, KubeClient};
 use clustercache_testkit::{
     pki::{ClusterCa, Validity},
     real::{Caller, RealApiServer},
@@ -22,6 +22,7 @@ use k8s_openapi::api::{
 use kube::{
     Api,
     api::{AttachParams, PostParams, WatchEvent, WatchParams},
+    core::GroupVersionKind,
 };
 use rustls::{ServerConfig, crypto::ring};
 use serde_json::json;
@@ -254,6 +255,34 @@ async fn the_api_server_takes_us_for_whom_the_access_says() -> anyhow::Result<()
         vec!["a".to_owned(), "b".to_owned()],
     )]);
     assert_eq!(user.extra, Some(extra));
+    cache.shutdown().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_servers_kinds_version_and_uid_are_read() -> anyhow::Result<()> {
+    let servers = real_or_skip!(1, Ok(()));
+    let (cache, _) = connected(admin(&servers[0]).build()?).await?;
+    let client = cache.get::<KubeClient>(&ClusterKey::named("real"))?;
+    let gvk = GroupVersionKind::gvk("apps", "v1", "Deployment");
+    let (resource, capabilities) = soon(client.resolve(&gvk)).await??;
+    assert_eq!(resource.plural, "deployments");
+    assert!(capabilities.supports_operation("watch"));
+    let mut subresources = capabilities.subresources.iter();
+    let scale = subresources.find(|(resource, _)| resource.plural == "scale");
+    let (scale, _) = scale.context("deployments scale")?;
+    assert_eq!(scale.api_version, "autoscaling/v1");
+    let missing = GroupVersionKind::gvk("apps", "v1", "Missing");
+    let missing = soon(client.resolve(&missing)).await?;
+    assert!(matches!(missing, Err(DiscoveryError::NoSuchKind { .. })));
+    // It comes by itself, and nobody is told.
+    soon(async {
+        while client.server_version().is_none() || client.kube_system_uid().is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await?;
+    assert_eq!(client.server_version().context("it is known")?.major, 1);
     cache.shutdown().await?;
     Ok(())
 }

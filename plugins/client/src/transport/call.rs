@@ -1,4 +1,4 @@
-//! One request, from the call to its answer: one deadline over all of it, no retry, except of a request that never left because its
+//! One request, from its turn to its answer: one deadline over all of it, no retry, except of a request that never left because its
 //! connection turned out to be closed.
 
 use std::{future::Future, sync::Arc};
@@ -13,6 +13,7 @@ use super::{
     body::{End, Ending, Listen, ResponseBody},
     class::Class,
     error::{TransportError, Wait},
+    lanes::Lane,
     lease::Lease,
     limit::Limit,
     line::{Line, NoLease},
@@ -23,11 +24,25 @@ use super::{
 const SENDS: usize = 3;
 
 impl Transport {
-    /// Sends `request` as one of `class`. Dropping the future cancels the request, and nothing else.
+    /// Sends `request` once, as one of `class`. Dropping the future cancels the request, and nothing else.
     pub(crate) async fn send(
+        &self,
+        request: Request<Body>,
+        class: Class,
+    ) -> Result<Response<ResponseBody>, TransportError> {
+        let until = match class {
+            Class::Probe(until) => until,
+            _ => Instant::now() + class.deadline(&self.0.shared.deadlines),
+        };
+        self.send_until(request, class, until).await
+    }
+
+    /// As [`send`](Self::send); it is to be over at `until`.
+    pub(crate) async fn send_until(
         &self,
         mut request: Request<Body>,
         class: Class,
+        until: Instant,
     ) -> Result<Response<ResponseBody>, TransportError> {
         let shared = &self.0.shared;
         if request.headers().contains_key(header::UPGRADE) {
@@ -39,10 +54,6 @@ impl Transport {
             return Err(TransportError::Retired);
         }
         let after = class.deadline(&shared.deadlines);
-        let until = match class {
-            Class::Probe(until) => until,
-            _ => Instant::now() + after,
-        };
         let ends_with = match class {
             Class::Stream => &shared.closing,
             _ => &shared.killed,
@@ -51,6 +62,10 @@ impl Transport {
         prepare(shared, &mut request)?;
         let decodes = request.headers().contains_key(header::ACCEPT_ENCODING);
         let theirs = request.headers_mut().remove(header::AUTHORIZATION);
+        if let Some(limiter) = &shared.hooks.limiter {
+            let turn = limiter.turn(Lane::of(class, &request));
+            before(&mut end, turn).await.map_err(no_turn)?;
+        }
         for _ in 0..SENDS {
             let identity = self.0.identity.load_full();
             let mut lease = match before(&mut end, identity.line.checkout(class)).await {
@@ -219,5 +234,15 @@ fn no_connection(line: &Line, after: std::time::Duration) -> TransportError {
             stage: Wait::Connection,
             after,
         },
+    }
+}
+
+fn no_turn(ending: Ending) -> TransportError {
+    match ending {
+        Ending::Deadline(after) => TransportError::Busy {
+            what: "a turn under the rate limit",
+            after,
+        },
+        ending => ending.error(Wait::Connection),
     }
 }

@@ -38,7 +38,8 @@ impl Class {
     /// How long all of it may take; of a stream, until its head.
     pub(crate) fn deadline(self, deadlines: &Deadlines) -> Duration {
         match self {
-            Self::Call | Self::Stream => deadlines.call,
+            Self::Call => deadlines.call,
+            Self::Stream => deadlines.watch,
             Self::List => deadlines.list,
             Self::Probe(_) => deadlines.probe,
         }

@@ -1,11 +1,12 @@
-//! What the transport needs of whoever runs it: leave to dial, the way to do it, and an ear for signs of life. Tests give their own, so
-//! that the transport is tested without an engine.
+//! What the transport needs of whoever runs it: leave to dial, the way to do it, an ear for signs of life, a limit. Tests give their own,
+//! so that the transport is tested without an engine.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use clustercache::{Alive, CheckContext, ClusterKey, DialPermit, InitContext};
 
+use super::limiter::Limiter;
 use crate::{Dialer, RequestCounts};
 
 /// Gives leave to dial.
@@ -43,6 +44,8 @@ pub(crate) struct Hooks {
     pub(crate) signs: Arc<dyn Signs>,
     /// Of all clusters.
     pub(crate) counts: Arc<RequestCounts>,
+    /// What outlives the connection, if calls are limited at all.
+    pub(crate) limiter: Option<Arc<Limiter>>,
 }
 
 impl Hooks {
@@ -50,8 +53,10 @@ impl Hooks {
         cx: &InitContext,
         dialer: &Arc<dyn Dialer>,
         counts: &Arc<RequestCounts>,
+        limiter: Option<Arc<Limiter>>,
     ) -> Self {
         Self {
+            limiter,
             cluster: cx.key().clone(),
             dialer: Arc::clone(dialer),
             gate: Box::new(cx.clone()),

@@ -18,7 +18,7 @@ use kube::client::Body;
 use crate::{
     Deadlines, Dialer, Limits, RequestCounts, TcpDialer,
     transport::{
-        Class, Transport, TransportError,
+        Class, Limiter, Transport, TransportError,
         body::ResponseBody,
         hooks::{Gate, Hooks, Permit, Signs},
     },
@@ -106,6 +106,28 @@ impl Rig {
         }
     }
 
+    /// Under a rate limit.
+    pub(super) fn paced(
+        cluster: FakeCluster,
+        limiter: Arc<Limiter>,
+        change: impl FnOnce(&mut Deadlines),
+    ) -> Self {
+        let heard = Arc::<Heard>::default();
+        let hooks = Hooks {
+            limiter: Some(limiter),
+            ..hooks(TcpDialer::new(), Box::new(Open), heard.clone())
+        };
+        let mut deadlines = Deadlines::default();
+        change(&mut deadlines);
+        let access = access(&cluster.access());
+        let transport = hooked(hooks, access, deadlines, Limits::default());
+        Self {
+            cluster,
+            transport,
+            heard,
+        }
+    }
+
     pub(super) async fn get(&self, path: &str) -> Result<Response<ResponseBody>, TransportError> {
         get(&self.transport, path).await
     }
@@ -153,7 +175,8 @@ pub(super) fn limited(
 ) -> Transport {
     let mut deadlines = Deadlines::default();
     change(&mut deadlines);
-    made(TcpDialer::new(), access, gate, signs, deadlines, limits)
+    let hooks = hooks(TcpDialer::new(), gate, signs);
+    hooked(hooks, access, deadlines, limits)
 }
 
 pub(super) fn dialled_by(
@@ -163,24 +186,22 @@ pub(super) fn dialled_by(
     signs: Arc<Heard>,
     deadlines: Deadlines,
 ) -> Transport {
-    made(dialer, access, gate, signs, deadlines, Limits::default())
+    let limits = Limits::default();
+    hooked(hooks(dialer, gate, signs), access, deadlines, limits)
 }
 
-fn made(
-    dialer: impl Dialer,
-    access: ClusterAccess,
-    gate: Box<dyn Gate>,
-    signs: Arc<Heard>,
-    deadlines: Deadlines,
-    limits: Limits,
-) -> Transport {
-    let hooks = Hooks {
+fn hooks(dialer: impl Dialer, gate: Box<dyn Gate>, signs: Arc<Heard>) -> Hooks {
+    Hooks {
         cluster: ClusterKey::named("rig"),
         dialer: Arc::new(dialer),
         gate,
         signs,
         counts: Arc::new(RequestCounts::new()),
-    };
+        limiter: None,
+    }
+}
+
+fn hooked(hooks: Hooks, access: ClusterAccess, deadlines: Deadlines, limits: Limits) -> Transport {
     Transport::new(
         access,
         hooks,

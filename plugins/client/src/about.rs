@@ -1,0 +1,122 @@
+//! What is known of every connected cluster: its server's version, and the UID of its namespace kube-system, by which clusters are told
+//! apart. Asked in the background after the connection is up; that it cannot be read is nobody's failure.
+
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use arc_swap::ArcSwapOption;
+use http::Request;
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde::Deserialize;
+use tokio::time::sleep;
+
+use crate::{
+    ServerVersion,
+    intern::Interner,
+    transport::{Class, Lane, Transport},
+};
+
+/// A fleet that connects at once has other things to do first.
+const LATER: Duration = Duration::from_secs(1);
+const SPREAD: Duration = Duration::from_secs(4);
+/// The most that is read of an answer, in bytes.
+const MOST: usize = 64 << 10;
+/// A UID has 36 characters.
+const LONGEST_UID: usize = 128;
+
+/// A fleet has few versions.
+static VERSIONS: LazyLock<Interner<ServerVersion>> = LazyLock::new(Interner::new);
+
+#[derive(Default)]
+pub(crate) struct About {
+    version: ArcSwapOption<ServerVersion>,
+    kube_system_uid: ArcSwapOption<Box<str>>,
+}
+
+impl About {
+    pub(crate) fn version(&self) -> Option<Arc<ServerVersion>> {
+        self.version.load_full()
+    }
+
+    pub(crate) fn kube_system_uid(&self) -> Option<String> {
+        let uid = self.kube_system_uid.load();
+        uid.as_ref().map(ToString::to_string)
+    }
+
+    /// Asks, when the others who connect now have done so.
+    pub(crate) async fn learn_later(self: Arc<Self>, transport: Transport) {
+        sleep(LATER + SPREAD.mul_f64(fastrand::f64())).await;
+        self.learn(&transport).await;
+    }
+
+    pub(crate) async fn learn(&self, transport: &Transport) {
+        if let Some(body) = read(transport, "/version").await
+            && let Some(version) = ServerVersion::parse(&body)
+        {
+            self.version.store(Some(VERSIONS.intern(version)));
+        }
+        if let Some(body) = read(transport, "/api/v1/namespaces/kube-system").await
+            && let Some(uid) = uid(&body)
+        {
+            self.kube_system_uid.store(Some(Arc::new(uid)));
+        }
+    }
+}
+
+/// A small answer; none if there is no good one.
+async fn read(transport: &Transport, path: &str) -> Option<Vec<u8>> {
+    let request = Request::get(path).extension(Lane::Bulk);
+    let request = request.body(Body::empty()).ok()?;
+    let answer = transport.call_as(request, Class::Call).await.ok()?;
+    if !answer.status().is_success() {
+        return None;
+    }
+    let mut body = answer.into_body();
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.ok()?.into_data() {
+            bytes.extend_from_slice(&data);
+        }
+        if bytes.len() > MOST {
+            return None;
+        }
+    }
+    Some(bytes)
+}
+
+fn uid(body: &[u8]) -> Option<Box<str>> {
+    #[derive(Deserialize)]
+    struct Namespace {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        uid: String,
+    }
+    let Namespace { metadata } = serde_json::from_slice(body).ok()?;
+    let uid = metadata.uid;
+    let is_uid = (1..=LONGEST_UID).contains(&uid.len());
+    (is_uid && uid.bytes().all(|byte| byte.is_ascii_graphic())).then(|| uid.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_be_a_uid_is_one() {
+        let of = |uid: &str| uid_of(&format!(r#"{{"metadata":{{"uid":{uid}}}}}"#));
+        assert_eq!(of(r#""0b1c-2""#).as_deref(), Some("0b1c-2"));
+        for other in [r#""""#, r#""a b""#, r#""a\u001b""#, "7", "null"] {
+            assert_eq!(of(other), None, "{other}");
+        }
+        assert_eq!(of(&format!("{:?}", "x".repeat(LONGEST_UID + 1))), None);
+    }
+
+    fn uid_of(body: &str) -> Option<Box<str>> {
+        uid(body.as_bytes())
+    }
+}
