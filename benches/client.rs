@@ -74,7 +74,7 @@ async fn ours(served: &Served) -> anyhow::Result<(f64, f64)> {
         .configure(|options| options.health.probe_after = Duration::from_secs(3600))
         .start()?;
     let started = cache.wait_for_start(Duration::from_secs(60)).await?;
-    let handshake = nanoseconds(cpu_time_of_all() - begun) / count(CLUSTERS);
+    let handshake = nanoseconds(cpu_time_of_all().saturating_sub(begun)) / count(CLUSTERS);
     ensure!(started, "not connected in time");
     // What is asked of each cluster a few seconds after it has connected is not part of a GET.
     tokio::time::sleep(Duration::from_secs(6)).await;
@@ -95,7 +95,7 @@ async fn theirs(served: &Served) -> anyhow::Result<(f64, f64)> {
     let accesses: Vec<ClusterAccess> = served.clusters().iter().map(|(_, a)| a.clone()).collect();
     let begun = cpu_time_of_all();
     let connected = Bare::connect_all(accesses.iter(), DialOptions::default().handshakes).await?;
-    let handshake = nanoseconds(cpu_time_of_all() - begun) / count(CLUSTERS);
+    let handshake = nanoseconds(cpu_time_of_all().saturating_sub(begun)) / count(CLUSTERS);
     let bare = connected.first().context("there are clusters")?;
     Ok((
         handshake,
@@ -108,5 +108,5 @@ async fn cpu_of_a_get(get: impl AsyncFn() -> anyhow::Result<()>) -> anyhow::Resu
     for _ in 0..GETS {
         get().await?;
     }
-    Ok(nanoseconds(cpu_time_of_all() - begun) / count(GETS))
+    Ok(nanoseconds(cpu_time_of_all().saturating_sub(begun)) / count(GETS))
 }
