@@ -116,6 +116,7 @@ impl Cluster {
                 values,
                 state: Arc::new(state(&self.key, phase)),
                 vitals: None,
+                probes: Arc::default(),
                 access: None,
             },
         );
