@@ -19,6 +19,7 @@ mod line;
 mod link;
 mod probe;
 mod proxy;
+mod refusal;
 mod retry;
 mod silent;
 mod target;
@@ -296,7 +297,8 @@ impl Service<Request<Body>> for Transport {
         Box::pin(async move {
             let result = transport.call_as(request, class).await;
             transport.0.shared.hooks.counts.count(class, &result);
-            result.inspect(|answer| transport.note(answer))
+            let answer = result.inspect(|answer| transport.note(answer))?;
+            transport.plain(answer).await
         })
     }
 }

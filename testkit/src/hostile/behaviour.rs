@@ -6,11 +6,11 @@ use super::{Answer, Step, http2::frames, wire::Then};
 
 /// What a [`HostileServer`](super::HostileServer) does. The first rule whose prefix a request's path has is its answer; a request without
 /// one is counted and gets none. Without more, HTTP/2 is spoken as it should be: settings and pings are answered, and windows kept.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use]
 pub struct Behaviour {
     pub(super) speaks: Speaks,
-    pub(super) stop: Option<(u64, Then)>,
+    stop: Option<Arc<Stop>>,
     pub(super) pace: Option<Duration>,
     pub(super) settings: Option<Vec<(u16, u32)>>,
     pub(super) greeting: Vec<Step>,
@@ -30,6 +30,7 @@ struct Rule {
     steps: Steps,
 }
 
+type Stop = dyn Fn(u64) -> (u64, Then) + Send + Sync;
 type Make = dyn Fn(&Seen) -> Vec<Step> + Send + Sync;
 
 #[derive(Clone)]
@@ -124,8 +125,13 @@ impl Behaviour {
     }
 
     /// On each connection only the first `bytes` that it would write leave, counted on TCP, so below TLS. Then it stops as `then` says.
-    pub fn stop_after(mut self, bytes: u64, then: Then) -> Self {
-        self.stop = Some((bytes, then));
+    pub fn stop_after(self, bytes: u64, then: Then) -> Self {
+        self.stop_each(move |_| (bytes, then))
+    }
+
+    /// As [`stop_after`](Self::stop_after), for each connection by its number, from 1: so that one server stops at every offset.
+    pub fn stop_each(mut self, stop: impl Fn(u64) -> (u64, Then) + Send + Sync + 'static) -> Self {
+        self.stop = Some(Arc::new(stop));
         self
     }
 
@@ -133,6 +139,10 @@ impl Behaviour {
     pub fn byte_every(mut self, pace: Duration) -> Self {
         self.pace = Some(pace);
         self
+    }
+
+    pub(super) fn stop_of(&self, connection: u64) -> Option<(u64, Then)> {
+        self.stop.as_ref().map(|stop| stop(connection))
     }
 
     pub(super) fn steps(&self, seen: &Seen) -> Vec<Step> {
@@ -157,6 +167,19 @@ impl From<Answer> for Vec<Step> {
 impl From<Step> for Vec<Step> {
     fn from(step: Step) -> Self {
         vec![step]
+    }
+}
+
+impl fmt::Debug for Behaviour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Behaviour")
+            .field("speaks", &self.speaks)
+            .field("stops", &self.stop.is_some())
+            .field("pace", &self.pace)
+            .field("settings", &self.settings)
+            .field("greeting", &self.greeting)
+            .field("rules", &self.rules)
+            .finish()
     }
 }
 

@@ -37,7 +37,13 @@ pub(super) async fn serve(inner: Arc<Inner>, tcp: TcpStream, number: u64) {
     let open = Open(Arc::clone(&inner));
     let behaviour = Arc::clone(&inner.behaviour.lock());
     let switch = Arc::new(Switch::new(inner.ended.child_token()));
-    let wire = Wire::new(tcp, &behaviour, Arc::clone(&inner), Arc::clone(&switch));
+    let wire = Wire::new(
+        tcp,
+        number,
+        &behaviour,
+        Arc::clone(&inner),
+        Arc::clone(&switch),
+    );
     let ended = switch.ended.clone();
     let connection = Arc::new(Connection {
         inner,

@@ -76,6 +76,7 @@ pub(super) struct Wire {
 impl Wire {
     pub(super) fn new(
         tcp: TcpStream,
+        number: u64,
         behaviour: &Behaviour,
         inner: Arc<Inner>,
         switch: Arc<Switch>,
@@ -86,7 +87,7 @@ impl Wire {
             tcp,
             inner,
             switch,
-            stop: behaviour.stop,
+            stop: behaviour.stop_of(number),
             written: 0,
             pace: behaviour.pace,
             next: Box::pin(sleep(behaviour.pace.unwrap_or_default())),

@@ -95,8 +95,10 @@ async fn it_stops_at_every_offset_as_it_is_told() {
     soon(Box::pin(answered)).await;
     let whole = server.counts().sent;
     for then in [Then::Close, Then::Reset] {
+        let first = server.counts().connections;
+        let stops = move |connection: u64| ((connection - first - 1) * 61, then);
+        server.behave(healthy(Behaviour::http1()).stop_each(stops));
         for stop in (0..whole).step_by(61) {
-            server.behave(healthy(Behaviour::http1()).stop_after(stop, then));
             let before = server.counts();
             let connected = soon(Client::connect(&server.access(), Http::One)).await;
             if let Ok(mut client) = connected {

@@ -48,6 +48,8 @@ impl Ending {
 pub(crate) struct ResponseBody {
     /// None when it is over, however it was.
     rest: Option<Rest>,
+    /// What was read of it already, and is all of it.
+    said: Option<Bytes>,
 }
 
 struct Rest {
@@ -91,9 +93,18 @@ impl ResponseBody {
             lease,
             _call: call,
         };
-        let mut body = Self { rest: Some(rest) };
+        let mut body = Self {
+            rest: Some(rest),
+            said: None,
+        };
         body.end_if_over();
         body
+    }
+
+    /// A body that has been read, and this is it.
+    pub(crate) fn said(all: Bytes) -> Self {
+        let said = (!all.is_empty()).then_some(all);
+        Self { rest: None, said }
     }
 
     /// Nobody has to ask for the end to have it: who knows the length does not.
@@ -129,7 +140,7 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         let Some(rest) = &mut self.rest else {
-            return Poll::Ready(None);
+            return Poll::Ready(self.said.take().map(|all| Ok(Frame::data(all))));
         };
         if let Poll::Ready(ending) = rest.end.as_mut().poll(cx) {
             self.rest = None;
@@ -166,13 +177,13 @@ impl Body for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_none()
+        self.rest.is_none() && self.said.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.rest {
             Some(rest) => rest.incoming.size_hint(),
-            None => SizeHint::with_exact(0),
+            None => SizeHint::with_exact(self.said.as_ref().map_or(0, Bytes::len) as u64),
         }
     }
 }

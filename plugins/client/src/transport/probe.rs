@@ -31,7 +31,9 @@ impl Transport {
             .send(question(path), Class::Probe(until))
             .await?
             .into_parts();
-        Reply::read(parts.status, body, self.0.shared.limits.probe).await
+        let identity = self.0.identity.load_full();
+        let most = self.0.shared.limits.probe;
+        Reply::read(parts.status, body, most, &identity).await
     }
 
     /// Dials a connection of its own for questions; it closes when it is dropped.
@@ -103,7 +105,7 @@ impl Fresh {
         let (parts, body) = response.into_parts();
         let signs = Arc::clone(&self.shared.hooks.signs);
         let body = ResponseBody::new(body, end, Limit::None, Listen::No, signs, None, None);
-        Reply::read(parts.status, body, self.shared.limits.probe).await
+        Reply::read(parts.status, body, self.shared.limits.probe, &self.identity).await
     }
 }
 
@@ -119,6 +121,7 @@ impl Reply {
         status: StatusCode,
         mut body: ResponseBody,
         most: u64,
+        identity: &Identity,
     ) -> Result<Self, TransportError> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let mut bytes = Vec::new();
@@ -131,9 +134,13 @@ impl Reply {
                 bytes.extend_from_slice(&data[..data.len().min(room)]);
             }
         }
-        Ok(Self {
-            status,
-            body: Bytes::from(bytes),
-        })
+        // What is no success may be shown.
+        let body = if status.is_success() {
+            Bytes::from(bytes)
+        } else {
+            let text = String::from_utf8_lossy(&bytes);
+            Bytes::from(identity.hidden(&text).into_owned())
+        };
+        Ok(Self { status, body })
     }
 }

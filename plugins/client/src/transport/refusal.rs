@@ -1,0 +1,148 @@
+//! What a server refuses with, made fit to be shown: whoever gets it prints it, and `kube::Client` logs it. It is another party's text, and
+//! a proxy that refuses may repeat what it was sent, our token with it (rules 18 and 19).
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::{Response, header};
+use http_body_util::BodyExt;
+use secrecy::ExposeSecret;
+use serde_json::Value;
+
+use super::{Identity, Transport, body::ResponseBody, error::TransportError};
+
+/// The most of one text, in letters; messages of admission webhooks are long.
+const MOST: usize = 4_096;
+
+impl Transport {
+    /// An answer as it is; a refusal with each of its texts on one line, cut, and without our token.
+    pub(crate) async fn plain(
+        &self,
+        answer: Response<ResponseBody>,
+    ) -> Result<Response<ResponseBody>, TransportError> {
+        let status = answer.status();
+        let refused = status.is_client_error() || status.is_server_error();
+        if !refused || !is_text(&answer) {
+            return Ok(answer);
+        }
+        let (mut parts, body) = answer.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let identity = self.0.identity.load_full();
+        let body = Bytes::from(plain(&body, identity.token()));
+        parts
+            .headers
+            .insert(header::CONTENT_LENGTH, body.len().into());
+        parts.headers.remove(header::TRANSFER_ENCODING);
+        Ok(Response::from_parts(parts, ResponseBody::said(body)))
+    }
+}
+
+impl Identity {
+    fn token(&self) -> Option<&str> {
+        let token = self.access.credential().token();
+        token.map(ExposeSecret::expose_secret)
+    }
+
+    /// What a server says, without our token.
+    pub(super) fn hidden<'a>(&self, said: &'a str) -> Cow<'a, str> {
+        hidden(said, self.token())
+    }
+}
+
+/// Whoever asked for an encoding, or for protobuf, reads that.
+fn is_text(answer: &Response<ResponseBody>) -> bool {
+    let headers = answer.headers();
+    let kind = headers.get(header::CONTENT_TYPE);
+    let protobuf = kind.is_some_and(|kind| kind.as_bytes().ends_with(b"protobuf"));
+    !protobuf && !headers.contains_key(header::CONTENT_ENCODING)
+}
+
+fn plain(body: &[u8], token: Option<&str>) -> Vec<u8> {
+    let text = String::from_utf8_lossy(body);
+    match serde_json::from_str(&text) {
+        Ok(mut value) => {
+            make_plain(&mut value, token);
+            value.to_string()
+        }
+        Err(_) => word(&text, token),
+    }
+    .into_bytes()
+}
+
+fn make_plain(value: &mut Value, token: Option<&str>) {
+    match value {
+        Value::String(text) => *text = word(text, token),
+        Value::Array(values) => values.iter_mut().for_each(|value| make_plain(value, token)),
+        Value::Object(fields) => {
+            let old = std::mem::take(fields);
+            fields.extend(old.into_iter().map(|(name, mut value)| {
+                make_plain(&mut value, token);
+                (word(&name, token), value)
+            }));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => (),
+    }
+}
+
+fn word(text: &str, token: Option<&str>) -> String {
+    let text = hidden(text, token);
+    let mut out = String::with_capacity(text.len().min(MOST));
+    for (number, letter) in text.chars().enumerate() {
+        if number == MOST {
+            out.push('…');
+            break;
+        }
+        let turns = matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if letter.is_control() || turns {
+            out.extend(letter.escape_default());
+        } else {
+            out.push(letter);
+        }
+    }
+    out
+}
+
+fn hidden<'a>(said: &'a str, token: Option<&str>) -> Cow<'a, str> {
+    match token {
+        Some(token) if !token.is_empty() && said.contains(token) => {
+            Cow::Owned(said.replace(token, "[our token]"))
+        }
+        _ => Cow::Borrowed(said),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(body: &str) -> String {
+        String::from_utf8(plain(body.as_bytes(), Some("s3cret"))).unwrap()
+    }
+
+    #[test]
+    fn what_is_proper_stays_as_it_is() {
+        let status = r#"{"apiVersion":"v1","code":403,"details":{"causes":[{"field":"a"}]},"kind":"Status"}"#;
+        assert_eq!(said(status), status);
+        assert_eq!(said("<html>no: ü</html>"), "<html>no: ü</html>");
+        assert_eq!(said(""), "");
+    }
+
+    #[test]
+    fn texts_are_on_one_line_and_without_the_token_wherever_they_are() {
+        let status = r#"{"message":"\u001b[2J s3cret","s3cret\n":["\u202e"]}"#;
+        assert_eq!(
+            said(status),
+            r#"{"[our token]\\n":["\\u{202e}"],"message":"\\u{1b}[2J [our token]"}"#
+        );
+        assert_eq!(
+            said("\u{1b}\r\nBearer s3cret"),
+            "\\u{1b}\\r\\nBearer [our token]"
+        );
+    }
+
+    #[test]
+    fn what_is_long_or_deep_is_cut() {
+        assert_eq!(said(&"x".repeat(MOST + 1)).chars().count(), MOST + 1);
+        assert!(said(&"[".repeat(200_000)).len() < MOST + 4);
+    }
+}
