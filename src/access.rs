@@ -76,11 +76,11 @@ impl ClusterAccess {
     }
 
     /// Whether the two are accesses to one cluster, as far as their CAs tell: the bundles share a public key, or, where neither has a
-    /// certificate, the endpoints are equal. This is what decides where a source gives no UID.
+    /// certificate, the URLs are equal. This is what decides where a source gives no UID.
     pub fn continues(&self, newer: &Self) -> bool {
         let (old, new) = (self.0.ca.public_keys(), newer.0.ca.public_keys());
         match (old.is_empty(), new.is_empty()) {
-            (true, true) => self.0.endpoint == newer.0.endpoint,
+            (true, true) => self.0.endpoint.url() == newer.0.endpoint.url(),
             _ => old.iter().any(|key| new.contains(key)),
         }
     }
@@ -253,7 +253,12 @@ mod tests {
                 AccessChange::Credential,
             ),
         ] {
-            assert_eq!(old.change_to(&build(newer)), change);
+            let newer = build(newer);
+            assert_eq!(old.change_to(&newer), change);
+            assert!(
+                old.continues(&newer),
+                "the way to a cluster is not the cluster"
+            );
         }
     }
 }

@@ -76,16 +76,17 @@ impl AddressPolicy {
         let forbidden = |reason| Err(ForbiddenAddress { address, reason });
         // A mapped address is dialled as the IPv4 address that it maps.
         let canonical = address.to_canonical();
-        match self.word(canonical) {
-            Some(Word::Allow) => return Ok(()),
-            Some(Word::Deny) => return forbidden(Forbidden::Denied),
-            None => (),
+        let word = self.word(canonical);
+        if word == Some(Word::Deny) {
+            return forbidden(Forbidden::Denied);
         }
         if self.reserved
+            && word.is_none()
             && let Some(reason) = reserved(canonical)
         {
             return forbidden(reason);
         }
+        // Who allows a translator's network does not allow all that is behind it.
         let translated = match canonical {
             IpAddr::V6(address) => translated(address),
             IpAddr::V4(_) => None,
@@ -192,8 +193,23 @@ const RESERVED_V6: &[([u16; 8], u8, Forbidden)] = &[
     ([0, 0, 0, 0, 0, 0, 0, 1], 128, Forbidden::Loopback),
     ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10, Forbidden::LinkLocal),
     ([0xff00, 0, 0, 0, 0, 0, 0, 0], 8, Forbidden::Multicast),
-    // AWS.
+    // AWS, Google, Oracle, Scaleway.
     ([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0], 32, Forbidden::Metadata),
+    (
+        [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254],
+        128,
+        Forbidden::Metadata,
+    ),
+    (
+        [0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe],
+        128,
+        Forbidden::Metadata,
+    ),
+    (
+        [0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42],
+        128,
+        Forbidden::Metadata,
+    ),
 ];
 
 fn reserved(address: IpAddr) -> Option<Forbidden> {
@@ -316,6 +332,20 @@ mod tests {
         assert_eq!(verdict(&policy, "127.0.0.1"), None);
         assert_eq!(verdict(&policy, "127.1.0.1"), Some(Forbidden::Denied));
         assert_eq!(verdict(&policy, "10.0.0.1"), Some(Forbidden::Denied));
+    }
+
+    #[test]
+    fn an_allowed_translator_does_not_allow_what_is_behind_it() {
+        let net = |text: &str| text.parse().unwrap();
+        let any = AddressPolicy::any()
+            .deny(net("10.0.0.0/8"))
+            .allow(net("64:ff9b::/96"));
+        assert_eq!(verdict(&any, "64:ff9b::10.0.0.1"), Some(Forbidden::Denied));
+        let tenant = AddressPolicy::tenant()
+            .deny(net("::/0"))
+            .allow(net("2000::/3"));
+        assert_eq!(verdict(&tenant, "2002:7f00:1::"), Some(Forbidden::Loopback));
+        assert_eq!(verdict(&tenant, "2001:db8::1"), None);
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::{FileProblem, Policy, follow, paths, programs::Kept, state::Files};
 /// ([`Kubeconfig::merge`](crate::Kubeconfig::merge)). One that has never been
 /// sound, or is not there, is passed over, and is a [problem](Self::problems).
 ///
-/// **An edit** is taken after 250 ms of quiet, and what it did not change is not touched. A context that has become refused is an
+/// **An edit** is taken after 250 ms of quiet, or after 5 s without any, and what it did not change is not touched. A context that has become refused is an
 /// `Upsert` that says why. A file that has become missing, empty, unreadable or no kubeconfig, or has lost one of its lists
 /// as if it had been cut off, is a broken edit: what it said before still holds, the log says so once, and
 /// [`problems`](Self::problems) as long as it is so.
@@ -98,13 +98,7 @@ impl KubeconfigFile {
             quiet: Duration::from_millis(250),
             poll: Duration::from_secs(30),
             exec_deadline: Duration::from_secs(30),
-            shared: Arc::new(Shared {
-                paths,
-                reading: Arc::new(Semaphore::new(1)),
-                rereads: watch::Sender::new(Rereads::default()),
-                kept: Arc::default(),
-                files: Mutex::default(),
-            }),
+            shared: Arc::new(Shared::new(paths)),
         }
     }
 
@@ -115,9 +109,11 @@ impl KubeconfigFile {
         self
     }
 
-    /// What the files may ask for; [`Policy::operator`] by default.
+    /// What the files may ask for; [`Policy::operator`] by default. From here on it shares nothing with the clones made before: what
+    /// they have read was judged by another policy.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
+        self.shared = Arc::new(Shared::new(self.shared.paths.clone()));
         self.policy = policy;
         self
     }
@@ -152,6 +148,16 @@ impl KubeconfigFile {
 }
 
 impl Shared {
+    fn new(paths: Vec<PathBuf>) -> Self {
+        Self {
+            paths,
+            reading: Arc::new(Semaphore::new(1)),
+            rereads: watch::Sender::new(Rereads::default()),
+            kept: Arc::default(),
+            files: Mutex::default(),
+        }
+    }
+
     /// A copy: the lock is never held while a file is read or a document is parsed.
     pub(crate) fn files(&self) -> Files {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);

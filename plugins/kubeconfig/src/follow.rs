@@ -15,7 +15,7 @@ use futures_util::{
 use tokio::{
     sync::watch::Receiver,
     task::spawn_blocking,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
 
 use crate::{
@@ -32,6 +32,9 @@ use crate::{
 
 /// For one reading of all files.
 const READ_DEADLINE: Duration = Duration::from_secs(10);
+
+/// An edit that does not end is taken as it is after so many times of quiet: 5 s by default.
+const LOUDEST: u32 = 20;
 
 pub(crate) fn events(
     source: KubeconfigFile,
@@ -135,7 +138,12 @@ impl Follower {
             _ = self.changes.changed() => {}
             id = self.programs.changed() => return Due::Tell(id),
         }
-        while let Ok(Ok(())) = timeout(self.source.quiet, self.changes.changed()).await {}
+        // One who never stops writing must not keep the others from being read.
+        let latest = Instant::now() + self.source.quiet * LOUDEST;
+        let quiet = async {
+            while let Ok(Ok(())) = timeout(self.source.quiet, self.changes.changed()).await {}
+        };
+        let _ = timeout_at(latest, quiet).await;
         Due::Read
     }
 

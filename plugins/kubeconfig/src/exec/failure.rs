@@ -33,13 +33,12 @@ pub enum ExecFailure {
     },
     /// It failed.
     #[error(
-        "it failed with {status}, with {errors} bytes of errors, which may hold secrets and are not shown; run it by hand to see them"
+        "it failed with {status}; what it printed may hold secrets and is not shown; run it by hand to see it"
     )]
     Failed {
-        /// As the operating system tells it.
+        /// As the operating system tells it. Nothing else, which differs from one run to the next: who fails again in the same way
+        /// is no news.
         status: String,
-        /// What it printed on its standard error, in bytes.
-        errors: usize,
     },
     /// What it printed is no credential.
     #[error(

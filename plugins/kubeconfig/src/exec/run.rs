@@ -117,16 +117,8 @@ impl Running {
         if status.success() {
             return Ok(output);
         }
-        // What it left running in the background may hold its errors open.
-        let rest = async {
-            while err.is_some() {
-                errors += read(&mut err, &mut noise).await;
-            }
-        };
-        let _ = timeout(Duration::from_millis(100), rest).await;
         Err(ExecFailure::Failed {
             status: status.to_string(),
-            errors,
         })
     }
 }
