@@ -197,7 +197,7 @@ impl ClusterCache {
         &self.shared.counters
     }
 
-    /// How many clusters are what just now. It looks at each, and clones none: some tens of nanoseconds a cluster.
+    /// How many clusters are what just now. It looks at each, and reads no state: some tens of nanoseconds a cluster.
     pub fn census(&self) -> Census {
         self.shared.registry.census()
     }

@@ -1,7 +1,9 @@
-//! How many clusters are what, counted in one walk over what readers see: nothing is kept for it, so that nothing can drift, and no state
-//! is cloned.
+//! How many clusters are what, counted in one walk over what readers see: no sum is kept, so that none can drift, and no state is read.
 
-use std::time::SystemTime;
+use std::{
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    time::{Duration, SystemTime},
+};
 
 use crate::{ClusterState, FailureKind, Phase, Verdict};
 
@@ -28,7 +30,7 @@ pub struct Census {
     pub held_by_brake: usize,
     /// Those whose newest access was refused, connected or not.
     pub refused: usize,
-    /// When the first credential of a cluster that is ours ends, or ended.
+    /// When the first credential of a cluster that is ours ends, or ended, to the second.
     pub nearest_expiry: Option<SystemTime>,
 }
 
@@ -56,22 +58,79 @@ impl Census {
             .zip(self.failing.iter().copied())
     }
 
-    pub(crate) fn count(&mut self, state: &ClusterState) {
-        self.phases[state.phase as usize] += 1;
-        if is_failing(state) {
-            let last = state.last_error.as_ref();
-            let kind = last.map_or(FailureKind::Other, |error| error.kind);
-            self.failing[kind.index()] += 1;
+    pub(crate) fn count(&mut self, tally: &Tally) {
+        let what = tally.what.load(Ordering::Relaxed);
+        let field = |from: u32, bits: u32| what >> from & ((1 << bits) - 1);
+        self.phases[field(0, PHASE) as usize] += 1;
+        // Of one that is not failing there is none before the first.
+        if let Some(kind) = (field(PHASE, KIND) as usize).checked_sub(1) {
+            self.failing[kind] += 1;
         }
-        self.suspect += usize::from(is_suspect(state));
-        self.not_ready += usize::from(state.phase.is_connected() && state.not_ready.is_some());
-        self.held_by_brake += usize::from(state.held_by_brake);
-        self.refused += usize::from(state.owned && state.refused.is_some());
-        let expiry = state.credential_expires.filter(|_| state.owned);
-        self.nearest_expiry = match (self.nearest_expiry, expiry) {
-            (Some(nearest), Some(this)) => Some(nearest.min(this)),
-            (one, other) => one.or(other),
+        let flag = |at: u32| field(PHASE + KIND + at, 1) as usize;
+        self.suspect += flag(0);
+        self.not_ready += flag(1);
+        self.held_by_brake += flag(2);
+        self.refused += flag(3);
+        let expiry = tally.expiry.load(Ordering::Relaxed);
+        if let Some(expiry) = expiry.checked_sub(1) {
+            let at = SystemTime::UNIX_EPOCH + Duration::from_secs(expiry);
+            self.nearest_expiry = Some(self.nearest_expiry.map_or(at, |nearest| nearest.min(at)));
+        }
+    }
+}
+
+/// What the census counts of one cluster, in two numbers beside its snapshot: a walk that opens the snapshot and the state of each cluster
+/// waits for memory most of its time.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// The phase, one more than the kind of what fails, and the four flags.
+    what: AtomicU32,
+    /// One more than the seconds since the epoch; 0: the credential has no end.
+    expiry: AtomicU64,
+}
+
+/// Bits of a phase.
+const PHASE: u32 = 4;
+
+/// Bits of a kind of failure, and one more.
+const KIND: u32 = 5;
+
+const _: () = assert!(Phase::ALL.len() <= 1 << PHASE && FailureKind::LABELS.len() < 1 << KIND);
+
+impl Tally {
+    pub(crate) fn of(state: &ClusterState) -> Self {
+        let tally = Self::default();
+        tally.set(state);
+        tally
+    }
+
+    pub(crate) fn set(&self, state: &ClusterState) {
+        let last = state.last_error.as_ref();
+        let kind = last.map_or(FailureKind::Other, |error| error.kind);
+        let failing = if is_failing(state) {
+            kind.index() + 1
+        } else {
+            0
         };
+        let flags = [
+            is_suspect(state),
+            state.phase.is_connected() && state.not_ready.is_some(),
+            state.held_by_brake,
+            state.owned && state.refused.is_some(),
+        ];
+        let flags = flags
+            .iter()
+            .rev()
+            .fold(0, |all, flag| all << 1 | usize::from(*flag));
+        let what = state.phase as usize | failing << PHASE | flags << (PHASE + KIND);
+        let what = u32::try_from(what).expect("thirteen bits");
+        self.what.store(what, Ordering::Relaxed);
+        let expiry = state.credential_expires.filter(|_| state.owned);
+        let since = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH);
+        // What ended before the epoch ended with it.
+        let expiry = expiry.map(|at| since(at).unwrap_or_default().as_secs());
+        let expiry = expiry.map_or(0, |seconds| seconds.saturating_add(1));
+        self.expiry.store(expiry, Ordering::Relaxed);
     }
 }
 

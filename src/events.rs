@@ -132,7 +132,7 @@ pub(crate) struct Events {
     /// [`EventOptions::pending`].
     pending: usize,
     /// How often a subscriber fell too far behind.
-    resyncs: AtomicU64,
+    resyncs: Arc<Resyncs>,
 }
 
 /// What events are told about: the registry, or a model of it.
@@ -168,7 +168,7 @@ impl Events {
             hub: Arc::default(),
             clusters,
             pending,
-            resyncs: AtomicU64::new(0),
+            resyncs: Arc::default(),
         }
     }
 
@@ -190,7 +190,7 @@ impl Events {
     pub(crate) fn tell(&self, key: &ClusterKey, changes: Changes) {
         let (mailboxes, waiters) = self.hub.listeners(key);
         for mailbox in mailboxes.iter().flat_map(|all| all.iter()) {
-            self.told(mailbox.tell(key, changes));
+            self.resyncs.told(mailbox.tell(key, changes));
         }
         waiters::wake_all(waiters);
     }
@@ -199,7 +199,7 @@ impl Events {
     pub(crate) fn unhealthy(&self, key: &ClusterKey, time: Duration) {
         let mailboxes = Arc::clone(&lock(&self.hub.0).mailboxes);
         for mailbox in mailboxes.iter() {
-            self.told(mailbox.unhealthy(key, time));
+            self.resyncs.told(mailbox.unhealthy(key, time));
         }
     }
 
@@ -207,12 +207,9 @@ impl Events {
     pub(crate) fn newcomers(&self) -> Newcomers {
         let mailboxes = Arc::clone(&lock(&self.hub.0).mailboxes);
         let asked = mailboxes.iter().map(|it| (Arc::clone(it), it.heard()));
-        Newcomers(asked.filter(|(_, asked)| !asked.is_empty()).collect())
-    }
-
-    fn told(&self, told: Told) {
-        if told == Told::TooMuch {
-            self.resyncs.fetch_add(1, Ordering::Relaxed);
+        Newcomers {
+            asked: asked.filter(|(_, asked)| !asked.is_empty()).collect(),
+            resyncs: Arc::clone(&self.resyncs),
         }
     }
 
@@ -220,7 +217,7 @@ impl Events {
         let mailboxes = Arc::clone(&lock(&self.hub.0).mailboxes);
         let mut subscribers = Subscribers {
             subscribed: mailboxes.len(),
-            resyncs: self.resyncs.load(Ordering::Relaxed),
+            resyncs: self.resyncs.0.load(Ordering::Relaxed),
             ..Subscribers::default()
         };
         for mailbox in mailboxes.iter() {
@@ -259,14 +256,29 @@ impl Events {
 }
 
 /// Subscribers that asked about times, and have not been told of any outage.
-pub(crate) struct Newcomers(Vec<(Arc<Mailbox>, BTreeSet<Duration>)>);
+pub(crate) struct Newcomers {
+    asked: Vec<(Arc<Mailbox>, BTreeSet<Duration>)>,
+    resyncs: Arc<Resyncs>,
+}
+
+/// How often a subscriber fell too far behind, whoever told it.
+#[derive(Default)]
+struct Resyncs(AtomicU64);
+
+impl Resyncs {
+    fn told(&self, told: Told) {
+        if told == Told::TooMuch {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
 
 impl Newcomers {
     /// The others were told of these times of a cluster's outage before.
     pub(crate) fn tell(&self, key: &ClusterKey, passed: &[Duration]) {
-        for (mailbox, asked) in &self.0 {
+        for (mailbox, asked) in &self.asked {
             for time in passed.iter().filter(|time| asked.contains(time)) {
-                mailbox.unhealthy(key, *time);
+                self.resyncs.told(mailbox.unhealthy(key, *time));
             }
         }
     }

@@ -14,6 +14,7 @@ use typemap_rev::TypeMap;
 
 use crate::{
     Census, ClusterKey, ClusterResource, ClusterState, Generation, GetError, Resource,
+    census::Tally,
     clock::Clock,
     plan::Plan,
     resource::{Provider, ResourceKey, Value},
@@ -58,6 +59,7 @@ pub enum EngineStatus {
 pub(crate) struct Entry {
     pub(crate) key: ClusterKey,
     snapshot: Swap<Snapshot>,
+    tally: Tally,
 }
 
 /// What the map itself holds of a key. The entry's snapshot is the truth; the shortcuts are there only while that holds the same values, so
@@ -183,7 +185,7 @@ impl Registry {
     pub(crate) fn census(&self) -> Census {
         let mut census = Census::default();
         for known in self.entries.pin().values() {
-            census.count(&known.entry.load().state);
+            census.count(&known.entry.tally);
         }
         census
     }
@@ -211,6 +213,7 @@ impl Registry {
         let Some(known) = entries.get(text(key)) else {
             let entry = Entry {
                 key: key.clone(),
+                tally: Tally::of(&snapshot.state),
                 snapshot: Swap::from_pointee(snapshot),
             };
             return show(Arc::new(entry), shortcuts);
@@ -218,13 +221,13 @@ impl Registry {
         let entry = Arc::clone(&known.entry);
         // Most of what is published changes no value: then the map stays as it is.
         if known.shortcuts == shortcuts {
-            return entry.snapshot.store(Arc::new(snapshot));
+            return entry.store(snapshot);
         }
         // No shortcut while the two differ: neither is then ahead of the other, whichever way one reads.
         if known.shortcuts.any() {
             show(Arc::clone(&entry), Shortcuts::default());
         }
-        entry.snapshot.store(Arc::new(snapshot));
+        entry.store(snapshot);
         if shortcuts.any() {
             show(entry, shortcuts);
         }
@@ -259,6 +262,11 @@ impl Entry {
     #[inline]
     pub(crate) fn load(&self) -> Loaded<Snapshot> {
         self.snapshot.load()
+    }
+
+    fn store(&self, snapshot: Snapshot) {
+        self.tally.set(&snapshot.state);
+        self.snapshot.store(Arc::new(snapshot));
     }
 
     pub(crate) fn load_full(&self) -> Arc<Snapshot> {

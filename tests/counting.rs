@@ -167,6 +167,7 @@ async fn an_init_that_was_cancelled_has_not_failed_and_a_teardown_without_end_is
     script.set("a", [Act::EndsWithPanic, Act::Hangs]);
     script.set("b", [Act::EndsNever]);
     let (world, source, cache) = with_layer(&script);
+    cache.expect_panic("layer-0");
     source.upsert(plain("b"));
     until(&cache, "a", |state| state.phase == Phase::Connected).await;
     until(&cache, "b", |state| state.phase == Phase::Connected).await;

@@ -53,7 +53,7 @@
 //! probe that was not `ready` or `not_ready`; `result` of a hook is `success` or `error`; `resource` is a provider's name, `origin` that or
 //! a source's. A cluster that is filtered out counts as `not_owned`, and nowhere else.
 //!
-//! With the feature `client`, and [`requests`](CacheMetrics::requests):
+//! With the feature `client`, and `CacheMetrics::requests`:
 //!
 //! | name | type | labels | what it says |
 //! | --- | --- | --- | --- |
