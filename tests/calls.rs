@@ -85,6 +85,11 @@ const CALLS: [Call; 41] = [
     }),
     ("ClusterCache::status", plain!(cache, cache.status())),
     ("ClusterCache::counters", plain!(cache, cache.counters())),
+    ("ClusterCache::census", plain!(cache, cache.census())),
+    (
+        "ClusterCache::subscribers",
+        plain!(cache, cache.subscribers()),
+    ),
     ("ClusterCache::dials", plain!(cache, cache.dials())),
     ("ClusterCache::now", plain!(cache, cache.now())),
     (

@@ -214,7 +214,7 @@ async fn a_program_that_floods_is_killed_at_the_limit() {
 async fn a_program_that_fails_is_told_by_its_status_and_never_by_its_words() {
     let refused = refusal("echo c4narySECRET\necho c4narySECRET >&2\nexit 7").await;
     assert!(
-        refused.starts_with("it failed with exit status: 7, with 13 bytes of errors"),
+        refused.starts_with("it failed with exit status: 7;"),
         "{refused}"
     );
     assert!(!refused.contains("c4nary"), "{refused}");

@@ -282,3 +282,16 @@ async fn a_files_tenant_names_no_files() {
     );
     assert_eq!(source.problems(), []);
 }
+
+#[tokio::test]
+async fn what_was_read_under_another_policy_is_nobody_elses() {
+    let (parts, dir) = (Parts::new(), tempfile::tempdir().unwrap());
+    put(dir.path(), "ca.crt", pem(&parts.ca));
+    put(dir.path(), "token", "s3cret");
+    let source = beside(dir.path(), "tokenFile: token");
+    let allowed = Events::of(&source).next().await.unwrap();
+    assert!(allowed.starts_with("+dev "), "{allowed}");
+    let tenants = source.clone().policy(Policy::tenant());
+    let refused = Events::of(&tenants).next().await.unwrap();
+    assert!(refused.starts_with("!dev "), "{refused}");
+}

@@ -1,6 +1,8 @@
 //! Discovery documents as servers say them: aggregated (v2, and v2beta1, which is shaped alike), and one document a group and version as old
 //! servers do. What is not a name is left out.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
 use super::document::{Group, Resource, Version};
@@ -69,12 +71,18 @@ pub(super) fn resources(body: &[u8], group: &str, version: &str) -> Result<Box<[
                 .map(|it| (it, vec![]))
         })
         .collect();
+    let places: HashMap<Box<str>, usize> = tops
+        .iter()
+        .enumerate()
+        .map(|(place, (top, _))| (top.plural.clone(), place))
+        .collect();
     for mut sub in subs {
         let Some((parent, name)) = sub.name.split_once('/') else {
             continue;
         };
-        let place = tops.iter().position(|(top, _)| *top.plural == *parent);
-        let Some(place) = place else { continue };
+        let Some(&place) = places.get(parent) else {
+            continue;
+        };
         sub.name = name.into();
         tops[place].1.extend(sub.into_resource(group, version));
     }
@@ -112,9 +120,12 @@ fn unexpected(kind: &str) -> Wrong {
 /// Groups, versions, resources, kinds and verbs are made of these, and stand in URLs.
 fn is_name(text: &str) -> bool {
     let fits = (1..=253).contains(&text.len());
-    fits && text
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'))
+    // `..` is a way to somewhere else.
+    let leads = text.bytes().all(|byte| byte == b'.');
+    fits && !leads
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'))
 }
 
 fn names(texts: Vec<String>) -> Vec<Box<str>> {

@@ -18,6 +18,7 @@ use super::{
     limit::Limit,
     line::{Line, NoLease},
     link::{Incoming, Sent},
+    refusal::{Asked, decodes, is_raw},
 };
 
 /// How often a request is sent that never left.
@@ -60,7 +61,7 @@ impl Transport {
         };
         let mut end = end_of_call(until, after, ends_with.clone());
         prepare(shared, &mut request)?;
-        let decodes = request.headers().contains_key(header::ACCEPT_ENCODING);
+        let (decodes, raw) = (decodes(request.headers()), is_raw(request.headers()));
         let theirs = request.headers_mut().remove(header::AUTHORIZATION);
         if let Some(limiter) = &shared.hooks.limiter {
             let turn = limiter.turn(Lane::of(class, &request));
@@ -81,7 +82,11 @@ impl Transport {
             identity.sign(&mut request, theirs.as_ref());
             let sent = before(&mut end, lease.send(request)).await;
             match sent.map_err(|ending| lease.ended(ending))? {
-                Sent::Answered(response) => {
+                Sent::Answered(mut response) => {
+                    if !response.status().is_success() {
+                        let asked = Asked { identity, raw };
+                        response.extensions_mut().insert(asked);
+                    }
                     let answer = Answer {
                         class,
                         decodes,

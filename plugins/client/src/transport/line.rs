@@ -28,6 +28,9 @@ const IDLE: usize = 4;
 /// Connections at all; over HTTP/1.1 a watch holds one. Further requests wait until their deadline.
 const MOST: usize = 64;
 
+/// After a dial that failed, while there is another connection.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// What is short where every stream is used.
 pub(crate) const STREAM: &str = "a stream of an HTTP/2 connection";
 
@@ -222,9 +225,13 @@ impl Line {
             Err(error) => {
                 pool.open -= 1;
                 pool.forget_closed();
-                // There are streams, which end: nobody needs this dial to go on. The next who waits tries another.
+                // There are streams, which may end before another dial is up.
                 if !pool.shared.is_empty() {
-                    return;
+                    let wait = !pool.waiting.is_empty();
+                    drop(pool);
+                    return if wait {
+                        self.dial_later()
+                    };
                 }
                 // Over HTTP/1.1 each has a dial of its own; else this was everybody's.
                 let one = if pool.http1 { 1 } else { usize::MAX };
@@ -237,6 +244,17 @@ impl Line {
                 self.dial_if_wanted();
             }
         }
+    }
+
+    /// For those who still wait then.
+    fn dial_later(self: &Arc<Self>) {
+        let line = Arc::downgrade(self);
+        self.tasks.spawn(async move {
+            sleep(AGAIN).await;
+            if let Some(line) = line.upgrade() {
+                line.dial_if_wanted();
+            }
+        });
     }
 
     /// A connection is over.

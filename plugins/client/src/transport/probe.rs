@@ -20,6 +20,7 @@ use super::{
     http2::STREAMS,
     limit::Limit,
     link::{Link, Sent},
+    refusal::Asked,
     tasks::Tasks,
 };
 use crate::check::Reply;
@@ -27,11 +28,13 @@ use crate::check::Reply;
 impl Transport {
     /// Asks for `path` over the connections that calls use.
     pub(crate) async fn ask(&self, path: &str, until: Instant) -> Result<Reply, TransportError> {
-        let (parts, body) = self
+        let (mut parts, body) = self
             .send(question(path), Class::Probe(until))
             .await?
             .into_parts();
-        let identity = self.0.identity.load_full();
+        let asked = parts.extensions.remove::<Asked>();
+        let identity = asked.map(|asked| asked.identity);
+        let identity = identity.unwrap_or_else(|| self.0.identity.load_full());
         let most = self.0.shared.limits.probe;
         Reply::read(parts.status, body, most, &identity).await
     }

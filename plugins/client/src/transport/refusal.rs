@@ -1,10 +1,10 @@
 //! What a server refuses with, made fit to be shown: whoever gets it prints it, and `kube::Client` logs it. It is another party's text, and
 //! a proxy that refuses may repeat what it was sent, our token with it (rules 18 and 19).
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
-use http::{Response, header};
+use http::{HeaderMap, HeaderValue, Response, header};
 use http_body_util::BodyExt;
 use secrecy::ExposeSecret;
 use serde_json::Value;
@@ -13,26 +13,41 @@ use super::{Identity, Transport, body::ResponseBody, error::TransportError};
 
 /// The most of one text, in letters; messages of admission webhooks are long.
 const MOST: usize = 4_096;
+/// A longer one is not read as JSON, which takes a hundred times its size if its author wants that; it is one text.
+const READ: usize = 64 << 10;
+
+/// To what a refusal answers: it goes with the answer until that has been made plain.
+#[derive(Clone)]
+pub(super) struct Asked {
+    /// As whom.
+    pub(super) identity: Arc<Identity>,
+    /// For something else than text, which is read by whoever asked for it.
+    pub(super) raw: bool,
+}
 
 impl Transport {
     /// An answer as it is; a refusal with each of its texts on one line, cut, and without our token.
     pub(crate) async fn plain(
         &self,
-        answer: Response<ResponseBody>,
+        mut answer: Response<ResponseBody>,
     ) -> Result<Response<ResponseBody>, TransportError> {
         let status = answer.status();
-        let refused = status.is_client_error() || status.is_server_error();
-        if !refused || !is_text(&answer) {
+        let asked = answer.extensions_mut().remove::<Asked>();
+        let raw = asked.as_ref().is_some_and(|asked| asked.raw);
+        if raw || !(status.is_client_error() || status.is_server_error()) {
             return Ok(answer);
         }
         let (mut parts, body) = answer.into_parts();
         let body = body.collect().await?.to_bytes();
-        let identity = self.0.identity.load_full();
+        // A credential that is newer than the request is not what the answer repeats.
+        let identity = asked.map(|asked| asked.identity);
+        let identity = identity.unwrap_or_else(|| self.0.identity.load_full());
         let body = Bytes::from(plain(&body, identity.token()));
         parts
             .headers
             .insert(header::CONTENT_LENGTH, body.len().into());
         parts.headers.remove(header::TRANSFER_ENCODING);
+        parts.headers.remove(header::CONTENT_ENCODING);
         Ok(Response::from_parts(parts, ResponseBody::said(body)))
     }
 }
@@ -49,15 +64,28 @@ impl Identity {
     }
 }
 
-/// Whoever asked for an encoding, or for protobuf, reads that.
-fn is_text(answer: &Response<ResponseBody>) -> bool {
-    let headers = answer.headers();
-    let kind = headers.get(header::CONTENT_TYPE);
-    let protobuf = kind.is_some_and(|kind| kind.as_bytes().ends_with(b"protobuf"));
-    !protobuf && !headers.contains_key(header::CONTENT_ENCODING)
+/// Whoever asks for an encoding, or for protobuf, reads that.
+pub(super) fn is_raw(asked: &HeaderMap) -> bool {
+    let protobuf = |kind: &HeaderValue| {
+        let kind = kind.as_bytes();
+        kind.windows(8)
+            .any(|part| part.eq_ignore_ascii_case(b"protobuf"))
+    };
+    decodes(asked) || asked.get_all(header::ACCEPT).iter().any(protobuf)
+}
+
+/// Whether a request asks for an encoding; that it wants none says kube of each watch.
+pub(super) fn decodes(asked: &HeaderMap) -> bool {
+    let encodings = asked.get_all(header::ACCEPT_ENCODING);
+    encodings
+        .iter()
+        .any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 fn plain(body: &[u8], token: Option<&str>) -> Vec<u8> {
+    if body.len() > READ {
+        return word(&String::from_utf8_lossy(&body[..READ]), token).into_bytes();
+    }
     let text = String::from_utf8_lossy(body);
     match serde_json::from_str(&text) {
         Ok(mut value) => {
@@ -120,6 +148,20 @@ mod tests {
     }
 
     #[test]
+    fn only_who_asks_for_it_gets_what_is_not_text() {
+        let raw = |name: header::HeaderName, value: &'static str| {
+            is_raw(&HeaderMap::from_iter([(
+                name,
+                HeaderValue::from_static(value),
+            )]))
+        };
+        assert!(raw(header::ACCEPT, "application/vnd.kubernetes.protobuf"));
+        assert!(raw(header::ACCEPT_ENCODING, "gzip"));
+        assert!(!raw(header::ACCEPT, "application/json"));
+        assert!(!raw(header::ACCEPT_ENCODING, "identity"));
+    }
+
+    #[test]
     fn what_is_proper_stays_as_it_is() {
         let status = r#"{"apiVersion":"v1","code":403,"details":{"causes":[{"field":"a"}]},"kind":"Status"}"#;
         assert_eq!(said(status), status);
@@ -144,5 +186,7 @@ mod tests {
     fn what_is_long_or_deep_is_cut() {
         assert_eq!(said(&"x".repeat(MOST + 1)).chars().count(), MOST + 1);
         assert!(said(&"[".repeat(200_000)).len() < MOST + 4);
+        // Each takes hundreds of bytes once it is read.
+        assert!(said(&format!("[{}0]", r#"{"":0},"#.repeat(20_000))).len() < MOST + 4);
     }
 }

@@ -78,11 +78,8 @@ fn copy(request: &Request<Body>) -> Option<Request<Body>> {
 fn wait(nth: u32, method: &Method, status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let asked = headers.get(header::RETRY_AFTER);
     let asked = asked.and_then(|value| seconds(value.as_bytes()));
-    // A deletion by name may hit another object of that name the second time.
-    let is_harmless = matches!(
-        *method,
-        Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT
-    );
+    // A deletion by name may hit another object of that name the second time, a replacement what was written in between.
+    let is_harmless = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     let again = match status {
         // The API server's queues have not let it in, whatever it is.
         StatusCode::TOO_MANY_REQUESTS => is_harmless || asked.is_some(),
@@ -158,7 +155,7 @@ mod tests {
         for (method, status, after, again) in [
             (Method::GET, 429, None, true),
             (Method::GET, 503, None, true),
-            (Method::PUT, 503, None, true),
+            (Method::PUT, 503, None, false),
             (Method::DELETE, 503, Some("1"), false),
             (Method::DELETE, 429, None, false),
             (Method::DELETE, 429, Some("1"), true),

@@ -7,6 +7,7 @@ use std::{
 };
 
 use pin_project_lite::pin_project;
+use tokio::runtime::Handle;
 use tokio_util::{
     sync::{CancellationToken, WaitForCancellationFutureOwned},
     task::{TaskTracker, task_tracker::TaskTrackerToken},
@@ -20,14 +21,18 @@ pub(crate) struct Tasks {
     /// Those of these connections.
     own: TaskTracker,
     pub(crate) killed: CancellationToken,
+    /// Whoever drops an answer may be on none, and that may have a task begin.
+    runtime: Handle,
 }
 
 impl Tasks {
+    /// On the runtime of the caller.
     pub(crate) fn new(all: &TaskTracker, killed: CancellationToken) -> Self {
         Self {
             all: all.clone(),
             own: TaskTracker::new(),
             killed,
+            runtime: Handle::current(),
         }
     }
 
@@ -38,7 +43,8 @@ impl Tasks {
     {
         let killed = self.killed.clone().cancelled_owned();
         let task = Until { killed, task };
-        self.all.spawn(self.own.track_future(task));
+        self.all
+            .spawn_on(self.own.track_future(task), &self.runtime);
     }
 
     /// And runs `then` when the task has ended by itself.

@@ -45,7 +45,7 @@ async fn a_server_that_was_too_busy_for_a_moment_costs_no_call() {
     for (method, status) in [
         (Method::GET, 429),
         (Method::GET, 503),
-        (Method::PUT, 503),
+        (Method::PUT, 429),
         (Method::POST, 429),
         (Method::DELETE, 429),
     ] {
@@ -59,7 +59,7 @@ async fn a_server_that_was_too_busy_for_a_moment_costs_no_call() {
 
 #[tokio::test]
 async fn what_may_have_been_done_is_not_sent_again() {
-    for method in [Method::POST, Method::PATCH, Method::DELETE] {
+    for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
         let answers = vec![busy(503, "0"), (answer(200, "done"), Then::Next)];
         let (_server, transport) = against(answers).await;
         let refused = call(&transport, method, "/version").await.unwrap();
