@@ -42,7 +42,7 @@ macro_rules! plain {
 
 const A: fn() -> clustercache::ClusterKey = || key("a");
 
-const CALLS: [Call; 41] = [
+const CALLS: [Call; 43] = [
     (
         "ClusterCache::builder",
         plain!(_cache, ClusterCache::builder().build().err()),

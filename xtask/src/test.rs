@@ -21,7 +21,8 @@ pub(crate) fn run(report: &mut Report) {
     });
 
     let mut tests = tools::cargo();
-    tests.args(["test", "--workspace", "--all-features"]);
+    // All that fails is worth knowing at once.
+    tests.args(["test", "--workspace", "--all-features", "--no-fail-fast"]);
     if let Some(assets) = &assets {
         // They are there: a test that cannot find them has failed.
         tests
