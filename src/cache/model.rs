@@ -142,6 +142,7 @@ impl Writer {
             values,
             state: Arc::new(state(&key(), phase)),
             vitals: None,
+            probes: Arc::default(),
             access: None,
         };
         shared.registry.publish(&key(), snapshot);
