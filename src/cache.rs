@@ -22,6 +22,9 @@ use crate::{
     sync::Loaded,
 };
 
+#[cfg(all(test, clustercache_shuttle))]
+mod model;
+
 /// As good as never, and can be added to any time.
 const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
