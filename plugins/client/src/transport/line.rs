@@ -229,9 +229,10 @@ impl Line {
                 if !pool.shared.is_empty() {
                     let wait = !pool.waiting.is_empty();
                     drop(pool);
-                    return if wait {
-                        self.dial_later()
-                    };
+                    if wait {
+                        self.dial_later();
+                    }
+                    return;
                 }
                 // Over HTTP/1.1 each has a dial of its own; else this was everybody's.
                 let one = if pool.http1 { 1 } else { usize::MAX };
