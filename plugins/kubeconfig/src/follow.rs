@@ -15,7 +15,7 @@ use futures_util::{
 use tokio::{
     sync::watch::Receiver,
     task::spawn_blocking,
-    time::{Instant, sleep_until, timeout, timeout_at},
+    time::{Instant, sleep_until, timeout},
 };
 
 use crate::{
@@ -139,11 +139,11 @@ impl Follower {
             id = self.programs.changed() => return Due::Tell(id),
         }
         // One who never stops writing must not keep the others from being read.
-        let latest = Instant::now() + self.source.quiet * LOUDEST;
+        let latest = self.source.quiet.saturating_mul(LOUDEST);
         let quiet = async {
             while let Ok(Ok(())) = timeout(self.source.quiet, self.changes.changed()).await {}
         };
-        let _ = timeout_at(latest, quiet).await;
+        let _ = timeout(latest, quiet).await;
         Due::Read
     }
 

@@ -155,3 +155,23 @@ async fn a_stream_that_is_dropped_leaves_no_thread_and_no_descriptor() {
         threads()
     );
 }
+
+#[tokio::test]
+async fn an_edit_that_never_ends_is_taken_all_the_same() {
+    let (parts, dir) = (Parts::new(), tempfile::tempdir().unwrap());
+    let path = dir.path().join("config");
+    std::fs::write(&path, parts.fleet(&[("a", 1, "old")])).unwrap();
+    let mut events = Events::of(&watched(&path));
+    events.are(&["+a 10.0.0.1 old", "synced"]).await;
+    let new = parts.fleet(&[("a", 1, "new")]);
+    let edits = async {
+        loop {
+            replace(&path, &new);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        () = events.are(&["+a 10.0.0.1 new"]) => (),
+        () = edits => (),
+    }
+}
