@@ -7,8 +7,8 @@ use anyhow::{Context, ensure};
 use bare::Bare;
 use clustercache::ClusterCache;
 use clustercache_client::{ClientExt, KubeClient};
-use http::Request;
 use figure::{Figures, Unit::Bytes, Unit::Of, count};
+use http::Request;
 use served::Served;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
@@ -87,7 +87,9 @@ async fn print(served: &Served, ours: bool) -> anyhow::Result<()> {
         for client in &clients {
             client.apiserver_version().await?;
             for path in ALSO_ASKED {
-                client.request_text(Request::get(path).body(Vec::new())?).await?;
+                client
+                    .request_text(Request::get(path).body(Vec::new())?)
+                    .await?;
             }
         }
         tokio::time::sleep(IDLE).await;
