@@ -258,7 +258,10 @@ async fn a_borrowed_value_is_what_get_gives() {
     let (_world, _script, source, cache) = connected().await;
     let a = cache.cluster(&key("a")).unwrap();
     let borrowed = a.borrow::<Net>().unwrap();
-    assert!(std::ptr::eq(&*borrowed, &*a.get::<Net>().unwrap()));
+    assert!(std::ptr::eq(
+        &raw const *borrowed,
+        &raw const *a.get::<Net>().unwrap()
+    ));
     assert!(borrowed.access.lock().unwrap().endpoint().url().host() == Some("a"));
     source.upsert(cluster("a", "other", "a", "t"));
     settle().await;
