@@ -86,7 +86,8 @@ async fn asked(served: &mut Served) -> anyhow::Result<f64> {
 
 /// What this process uses for each request that the fleet answers.
 async fn cpu_of_a_request(served: &mut Served) -> anyhow::Result<f64> {
-    sleep(Duration::from_secs(2)).await;
+    // What is asked of each cluster a few seconds after it has connected is no probe.
+    sleep(Duration::from_secs(7)).await;
     let (requests, cpu) = (served.requests()?, cpu_time_of_all());
     sleep(WINDOW).await;
     let cpu = cpu_time_of_all().saturating_sub(cpu);
