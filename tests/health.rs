@@ -231,6 +231,8 @@ async fn a_probe_that_got_no_permit_is_no_failure() {
 async fn a_panic_in_the_health_check_is_counted_and_a_failure_of_that_cluster_alone() {
     let (world, _source, cache) = fleet(&["a".to_owned(), "b".to_owned()], |builder| builder).await;
     cache.expect_panic("net");
+    let log = Log::default();
+    let _guard = log.set();
     world.set("a", Answers::Panics);
     until(&cache, "a", |state| state.phase == Phase::Down).await;
     let error = cache.state(&key("a")).unwrap().last_error.unwrap();
@@ -238,7 +240,10 @@ async fn a_panic_in_the_health_check_is_counted_and_a_failure_of_that_cluster_al
         (error.stage, error.kind),
         (Stage::Probe, FailureKind::Panicked)
     );
-    assert!(cache.counters().panics()["net"] > 0);
+    assert!(cache.counters().panics()["net"] > 1);
+    let lines = log.lines();
+    let panics = lines.iter().filter(|line| line.contains("a hook panicked"));
+    assert_eq!(panics.count(), 1, "repeats are for who debugs: {lines:?}");
     cache.get::<Net>(&key("b")).unwrap();
 }
 
@@ -443,10 +448,17 @@ async fn spread_over_ten_seconds_nothing_more_is_torn_down_once_55_percent_are_s
     while cache.counters().brakes() == 0 {
         sleep(millis(50)).await;
     }
-    let before = downs(&world);
+    let (before, states) = (downs(&world), cache.states().unwrap());
+    let bad = |state: &&clustercache::ClusterState| {
+        state.phase == Phase::Down || state.health != Verdict::Healthy
+    };
+    assert!(
+        states.iter().filter(bad).count() >= 55,
+        "suspect ones count"
+    );
     sleep(secs(300)).await;
     assert_eq!(downs(&world), before);
-    assert!(before < 55, "{before}");
+    assert!(before < 30, "{before}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -598,7 +610,8 @@ async fn a_suspect_connection_is_not_down_by_the_time_in_which_the_process_did_n
     world.set("a", Answers::Never);
     until(&cache, "a", |state| state.consecutive_failures == 1).await;
     advance(secs(60)).await;
-    sleep(secs(2)).await;
+    // Two more failures would be enough, and there is time for them, if the minute counted.
+    sleep(secs(5)).await;
     cache
         .get::<Net>(&key("a"))
         .expect("not judged by that time");

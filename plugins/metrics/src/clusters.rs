@@ -20,7 +20,8 @@ pub(crate) fn gather(cache: &ClusterCache, census: &Census, series: &Series, pag
     if !series.any() {
         return;
     }
-    let mut keys = cache.keys();
+    // Without an engine no cluster is known.
+    let mut keys = cache.keys().unwrap_or_default();
     keys.sort_unstable();
     let shown = keys.iter().filter_map(|key| {
         let labels = label::of_cluster(key)?;
