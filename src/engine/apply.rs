@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, OnceLock, atomic::Ordering},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::{runtime::Handle, time::Instant};
@@ -284,6 +287,7 @@ impl Running {
                 .collect(),
             paused: OnceLock::new(),
             moments: Moments::default(),
+            asked: AtomicBool::new(false),
             connection: Arc::clone(&connection),
         };
         let cx = InitContext(Arc::new(attempt));
