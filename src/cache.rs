@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     Builder, Census, ClusterAccess, ClusterKey, ClusterResource, ClusterState, Counters, Dials,
-    EngineStatus, Generation, GetError, Resource, ShutdownReport, Subscribers, Subscription,
+    EngineStatus, Generation, GetError, Phase, Resource, ShutdownReport, Subscribers, Subscription,
     WaitError, WouldDeadlock,
     hook::{guarded, may_wait},
     inbox::Command,
@@ -77,6 +77,12 @@ impl ClusterCache {
         self.shared
             .registry
             .read(key, |entry| entry.state(&self.shared.registry.clock))
+    }
+
+    /// What a cluster is, without the rest of its [`state`](Self::state), of which nothing is cloned.
+    pub fn phase(&self, key: &ClusterKey) -> Result<Phase, GetError> {
+        let registry = &self.shared.registry;
+        registry.read(key, |entry| entry.load().state.phase)
     }
 
     /// All keys that are known by now, in no order: all of the sources' once [`wait_for_start`](Self::wait_for_start) has returned.

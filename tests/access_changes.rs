@@ -236,6 +236,63 @@ async fn a_refresh_that_blocks_its_thread_is_a_rebuild_and_the_next_one_is_asked
     cache.shutdown().await.unwrap();
 }
 
+/// Blocks its thread, as no hook should; and the connection that is to replace its own does not come up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_value_is_not_asked_again_while_it_has_not_answered() {
+    let (world, source) = (World::default(), MemorySource::new("test"));
+    source.upsert(plain("a"));
+    let (release, blocked) = std::sync::mpsc::channel::<()>();
+    let (blocked, note) = (Mutex::new(Some(blocked)), world.clone());
+    let hang = Arc::new(AtomicBool::new(false));
+    let hangs = Arc::clone(&hang);
+    let custom = Custom::<0>::new()
+        .requires(clustercache::Requires::access)
+        .init_timeout(millis(50))
+        .init(move |_| {
+            let hangs = hangs.load(SeqCst);
+            async move {
+                if hangs {
+                    std::future::pending::<()>().await;
+                }
+                Ok(())
+            }
+        })
+        .refresh(move |_, _| {
+            note.note("asked".into());
+            let blocked = blocked.lock().unwrap().take();
+            let _ = blocked.map(|blocked| blocked.recv());
+            note.note("answered".into());
+            Refresh::InPlace
+        });
+    let cache = builder(&world, &source).resource(custom).start().unwrap();
+    cache.wait_for(&key("a"), LONG).await.unwrap();
+    hang.store(true, SeqCst);
+    let rebuilds = async |count| {
+        while cache.counters().rebuilds() != [("custom-0".into(), count)].into() {
+            sleep(millis(1)).await;
+        }
+    };
+    source.upsert(moved("a", "new"));
+    tokio::time::timeout(secs(60), rebuilds(1)).await.unwrap();
+    source.upsert(moved("a", "newer"));
+    tokio::time::timeout(secs(60), rebuilds(2)).await.unwrap();
+    assert_eq!(world.count("asked"), 1);
+    drop(release);
+    world.until_noted("answered").await;
+    // It is asked as ever from then on.
+    let asked = async {
+        for number in 0.. {
+            source.upsert(moved("a", &format!("newest-{number}")));
+            sleep(millis(1)).await;
+            if world.count("asked") > 1 {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(secs(60), asked).await.unwrap();
+    cache.shutdown().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rebuild_that_was_ended_is_still_owed() {
     let world = World::default();

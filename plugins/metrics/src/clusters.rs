@@ -24,6 +24,11 @@ pub(crate) fn gather(cache: &ClusterCache, census: &Census, series: &Series, pag
     let mut keys = cache.keys().unwrap_or_default();
     keys.sort_unstable();
     let shown = keys.iter().filter_map(|key| {
+        // Whatever is not ours costs no more than a look, however much of it there is.
+        let phase = cache.phase(key).ok()?;
+        if matches!(phase, Phase::NotOwned | Phase::Removed) {
+            return None;
+        }
         let labels = label::of_cluster(key)?;
         let state = cache.state(key).ok().filter(|state| state.owned)?;
         Some(Shown { labels, state })

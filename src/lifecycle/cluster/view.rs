@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::{Action, Changes, Cluster, Cx, Life, Removal};
 use crate::{
-    AccessState, ClusterAccess, ClusterState, Generation, LastError, Phase, ResourcePhase,
-    ResourceState, SourcedAccess, Stall, Verdict,
+    AccessState, ClusterAccess, ClusterState, Generation, Identity, LastError, Phase,
+    ResourcePhase, ResourceState, SourcedAccess, Stall, Verdict,
     clock::Clock,
     lifecycle::detector::Detector,
     plan::Plan,
@@ -112,7 +112,10 @@ impl Cluster {
         let (probes_succeeded, probes_failed) = self.probes.read();
         ClusterState {
             key: upsert.key.clone(),
-            identity: upsert.identity.clone(),
+            identity: match &upsert.identity {
+                Identity::ByCaOf(_) => Identity::ByCa,
+                identity => identity.clone(),
+            },
             source: Arc::clone(&sources[self.claim.source]),
             shadowed: self
                 .claim
