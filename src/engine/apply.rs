@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use super::{HookKind, Running, hooks};
 use crate::{
     ClusterAccess, ClusterKey, Generation, TeardownReason,
-    connection::{Connection, NoValue},
+    connection::{Connection, IdentityState, NoValue},
     context::{Attempt, InitContext},
     latch::{Latch, Moment, Moments},
     lifecycle::{
@@ -83,7 +83,9 @@ impl Running {
                 Action::Publish => {}
                 Action::NewIdentity => {
                     if let Some(record) = self.clusters.get_mut(key) {
-                        let old = std::mem::take(&mut record.identity);
+                        let new = IdentityState::new(record.cluster.named().clone());
+                        let old = std::mem::replace(&mut record.identity, Arc::new(new));
+                        old.end();
                         self.discard(old);
                     }
                 }
@@ -120,6 +122,9 @@ impl Running {
                 self.deadlines.remove(&(at, key.clone()));
             }
             let record = self.clusters.remove(key);
+            if let Some(record) = &record {
+                record.identity.end();
+            }
             self.discard(record);
         } else {
             self.rearm(key, now);
