@@ -117,11 +117,11 @@ async fn a_reporter_has_a_failed_init_tried_at_once() {
             tries.push(cx.reporter());
             let is_there = tries.len() > 1;
             async move {
-                match is_there {
-                    true => Ok(()),
-                    // Later than all patience.
-                    false => Err(InitError::retry(Away).retry_after(LONG)),
+                if is_there {
+                    return Ok(());
                 }
+                // Later than all patience.
+                Err(InitError::retry(Away).retry_after(LONG))
             }
         }
     });
