@@ -364,7 +364,9 @@ impl Dialling {
             return Err(TransportError::Retired);
         }
         let deadlines = &shared.deadlines;
-        let (stream, permit) = dial(&shared, &self.line.tls, permit).await?;
+        // Boxed: while a fleet connects, most dials wait for their permit.
+        let dial = Box::pin(dial(&shared, &self.line.tls, permit));
+        let (stream, permit) = dial.await?;
         let weak = Arc::downgrade(&self.line);
         let ended = move || {
             if let Some(line) = weak.upgrade() {
@@ -379,7 +381,7 @@ impl Dialling {
             .first()
             .map_or(STREAMS, Http2::limit);
         let begin = Link::begin(stream, streams, &shared, &self.line.tasks, ended);
-        let link = within(Wait::Handshake, deadlines.tls, begin).await?;
+        let link = within(Wait::Handshake, deadlines.tls, Box::pin(begin)).await?;
         drop(permit);
         link
     }
