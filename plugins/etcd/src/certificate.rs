@@ -182,7 +182,7 @@ pub(crate) fn given(
         authority::time(validity.not_after),
     );
     if now >= until {
-        return Err(AuthorityError::Expired { at: until });
+        return Err(AuthorityError::Ended { at: until });
     }
     let key = Parsed::from_pem(key_pem)?;
     let signing = {

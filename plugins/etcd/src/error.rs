@@ -74,6 +74,12 @@ pub enum AuthorityError {
         /// When it will be.
         from: SystemTime,
     },
+    /// A client certificate that was given as it is has ended.
+    #[error("the client certificate of tls.crt has expired at {}; give another one", shown(*.at))]
+    Ended {
+        /// When.
+        at: SystemTime,
+    },
     /// A client certificate that was given as it is belongs to another key.
     #[error("tls.key does not belong to the certificate of tls.crt")]
     Mismatch,

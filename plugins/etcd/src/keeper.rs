@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     panic::AssertUnwindSafe,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, Weak,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -40,11 +40,12 @@ pub(crate) struct Keeper {
     agenda: Mutex<Agenda>,
     /// Something is due sooner than it was.
     sooner: Arc<Notify>,
-    tasks: OnceLock<[AbortOnDropHandle<()>; 2]>,
 }
 
 #[derive(Default)]
 struct Agenda {
+    /// While there is a tenant.
+    tasks: Option<[AbortOnDropHandle<()>; 2]>,
     /// By number; the same name may be that of several: in two caches, or of one that ends.
     tenants: HashMap<u64, Entry>,
     by_key: HashMap<ClusterKey, BTreeSet<u64>>,
@@ -71,26 +72,24 @@ impl Keeper {
             numbers: AtomicU64::new(0),
             agenda: Mutex::default(),
             sooner: Arc::default(),
-            tasks: OnceLock::new(),
         }
     }
 
-    /// Begins to work, once. It ends with the last who holds this.
-    pub(crate) fn start(self: &Arc<Self>) {
-        self.tasks.get_or_init(|| {
-            let (sooner, source) = (Arc::clone(&self.sooner), Arc::clone(&self.source));
-            let timer = tokio::spawn(keep_time(Arc::downgrade(self), sooner));
-            let follower = tokio::spawn(follow(Arc::downgrade(self), source));
-            [timer, follower].map(AbortOnDropHandle::new)
-        });
+    fn begin(self: &Arc<Self>) -> [AbortOnDropHandle<()>; 2] {
+        let (sooner, source) = (Arc::clone(&self.sooner), Arc::clone(&self.source));
+        let timer = tokio::spawn(keep_time(Arc::downgrade(self), sooner));
+        let follower = tokio::spawn(follow(Arc::downgrade(self), source));
+        [timer, follower].map(AbortOnDropHandle::new)
     }
 
     pub(crate) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn register(&self, tenant: &Arc<Tenant>) {
+    /// The first begins the work, which the last ends.
+    pub(crate) fn register(self: &Arc<Self>, tenant: &Arc<Tenant>) {
         let mut agenda = self.lock();
+        agenda.tasks.get_or_insert_with(|| self.begin());
         let entry = Entry {
             tenant: Arc::downgrade(tenant),
             due: None,
@@ -112,6 +111,10 @@ impl Keeper {
                 agenda.by_key.remove(&tenant.key);
             }
         }
+        let nobody = agenda.tenants.is_empty();
+        let tasks = agenda.tasks.take_if(|_| nobody);
+        drop(agenda);
+        drop(tasks);
     }
 
     /// Looks at it then, and no sooner.
@@ -236,10 +239,11 @@ async fn follow(keeper: Weak<Keeper>, source: Arc<dyn EtcdIssuerSource>) {
             failures = 0;
         }
         failures += 1;
+        let why = why.escape_debug();
         if failures == 2 {
-            tracing::warn!(why, "changes of etcd CAs are not seen just now");
+            tracing::warn!(%why, "changes of etcd CAs are not seen just now");
         } else {
-            tracing::debug!(why, failures, "the stream of changes of etcd CAs ended");
+            tracing::debug!(%why, failures, "the stream of changes of etcd CAs ended");
         }
         sleep(backoff::wait(failures)).await;
     }

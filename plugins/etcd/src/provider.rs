@@ -278,7 +278,6 @@ impl ClusterResource for EtcdClientKey {
             ));
         }
         let keeper = self.keeper();
-        keeper.start();
         let tenancy = cx.identity_state::<Tenancy>();
         let new = || Tenant::new(cx.key().clone(), cx.identity(), Arc::clone(keeper));
         let tenant = tenancy.tenant(new);

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use clustercache::{ClusterKey, Identity};
 use futures_util::stream::BoxStream;
 use kube::Client;
+use tokio::sync::Semaphore;
 
 use crate::{EtcdIssuer, EtcdIssuerSource, IssuerChange, IssuerError};
 
@@ -42,6 +43,7 @@ const EXTERNAL: &str = "-apiserver-etcd-client";
 /// ```
 #[derive(Clone)]
 pub struct SecretIssuers {
+    turns: Arc<Semaphore>,
     client: Arc<dyn Fn() -> Result<Client, String> + Send + Sync>,
 }
 
@@ -58,6 +60,7 @@ impl SecretIssuers {
     ) -> Self {
         let client = move || client().map_err(|error| shortened(&error.to_string()));
         Self {
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
             client: Arc::new(client),
         }
     }
@@ -106,6 +109,8 @@ impl SecretIssuers {
         let name = format!("{}{ending}", cluster.name());
         let client = self.client(&name)?;
         let namespace = cluster.namespace().unwrap_or(client.default_namespace());
+        // It is never closed.
+        let _turn = self.turns.acquire().await;
         let secret = read::secret(&client, namespace, &name).await?;
         secret.is_of(identity)?;
         Ok(secret)
@@ -123,6 +128,9 @@ impl fmt::Debug for SecretIssuers {
         f.debug_struct("SecretIssuers").finish_non_exhaustive()
     }
 }
+
+/// Reads at once: a fleet that starts does not ask for thousands of Secrets in one moment.
+const AT_ONCE: usize = 64;
 
 /// How long a call other than a watch may take.
 const CALL_WITHIN: Duration = Duration::from_secs(10);

@@ -276,7 +276,8 @@ impl Tenant {
         {
             drop(known);
             let cluster = self.key.as_str().escape_debug();
-            tracing::warn!(%cluster, why, "changes of the etcd CA are seen once a minute only");
+            let why = why.escape_debug();
+            tracing::warn!(%cluster, %why, "changes of the etcd CA are seen once a minute only");
         }
         Ok(issuer)
     }
@@ -381,7 +382,8 @@ impl Tenant {
         if let Err(error) = tried
             && has_one
         {
-            let cluster = self.key.as_str().escape_debug();
+            let (cluster, error) = (self.key.as_str().escape_debug(), error.to_string());
+            let error = error.escape_debug();
             if failures == 1 {
                 tracing::warn!(%cluster, %error, "the etcd client certificate is not renewed; the old one is used while it is valid");
             } else {

@@ -10,9 +10,14 @@ use std::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use clustercache::ResourcePhase;
 use clustercache_etcd::{EtcdClientKey, EtcdIssuer, IssuedCertificate, MemoryIssuers};
-use clustercache_testkit::pki::ClusterCa;
+use clustercache_testkit::{pki::ClusterCa, real_or_skip};
 use rustls_pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
-use support::{after, cache, cluster, key, until, up};
+use serde_json::json;
+use support::{
+    after, cache, cluster, key,
+    management::{Management, ca_secret},
+    until, up,
+};
 use tracing::{
     Event, Metadata, Subscriber,
     field::{Field, Visit},
@@ -122,6 +127,30 @@ fn a_key_is_found_in_each_of_its_forms() {
     assert!(!shows("nothing of it"));
 }
 
+/// The same key over the wire, with what `kubectl apply` leaves in the metadata, which is watched.
+async fn from_secrets(ca: &ClusterCa) {
+    let servers = real_or_skip!(1);
+    let management = Management::of(servers).await.expect("a management cluster");
+    let issuers = management.issuers();
+    let (cache, source) = cache(EtcdClientKey::shared(issuers));
+    let mut secret = ca_secret("a", &ca.pem(), ca);
+    let applied = secret.to_string();
+    secret["metadata"]["annotations"] =
+        json!({ "kubectl.kubernetes.io/last-applied-configuration": applied });
+    management.create(&secret).await.expect("a Secret");
+    source.upsert(cluster("a", "one"));
+    let first = up(&cache, &key("a")).await;
+    let other = ClusterCa::new("etcd-ca").unwrap();
+    let replaced = ca_secret("a", &(ca.pem() + &other.pem()), ca);
+    management.replace(&replaced).await.expect("replaced");
+    after(&cache, &key("a"), &first).await;
+    // What cannot be read is not logged either.
+    let odd = ca_secret("a", &ca.key_pem(), ca);
+    management.replace(&odd).await.expect("replaced");
+    until(&cache, &key("a"), |resource| resource.failures > 0).await;
+    cache.shutdown().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_bytes_of_a_key_are_in_a_log_an_error_a_debug_or_json() {
     tracing::subscriber::set_global_default(Ears).expect("nobody else listens");
@@ -171,6 +200,7 @@ async fn no_bytes_of_a_key_are_in_a_log_an_error_a_debug_or_json() {
         resource.phase != ResourcePhase::Up
     })
     .await;
+    from_secrets(&ca).await;
     let of = |certificate: &IssuedCertificate| {
         format!("{certificate:?} {:?}", certificate.client_config())
     };

@@ -25,6 +25,9 @@ const PAGE: u32 = 500;
 const WATCH: Duration = Duration::from_secs(290);
 const GRACE: Duration = Duration::from_secs(30);
 
+/// Bookmarks come once a minute: a watch that is silent for longer is begun again, lest its connection is dead and nobody knows.
+const SILENT: Duration = Duration::from_secs(90);
+
 /// A watch that lived so long did not end at once.
 const LONG: Duration = Duration::from_secs(10);
 
@@ -96,8 +99,12 @@ impl Watching {
                 self.open.insert(open)
             };
             let until = open.since + WATCH + GRACE;
-            let event = timeout_at(until, open.events.try_next()).await;
-            let event = event.map_err(|_| timed_out(WATCH + GRACE))?;
+            let heard = Instant::now();
+            let next = open.events.try_next();
+            let Ok(event) = timeout_at(until.min(heard + SILENT), next).await else {
+                self.open = None;
+                continue;
+            };
             match event.map_err(|error| failed(&error))? {
                 Some(WatchEvent::Added(secret) | WatchEvent::Modified(secret)) => {
                     self.version = secret.resource_version().unwrap_or_default();

@@ -17,6 +17,8 @@ use clustercache_testkit::{
 };
 use futures_util::StreamExt;
 
+pub mod management;
+
 /// Longer than anything here takes; reached by a fault only.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
