@@ -70,15 +70,18 @@ struct Candidate {
     type_name: &'static str,
     essential: bool,
     /// The same provider as its type, for `health_from`.
-    typed: Arc<dyn std::any::Any + Send + Sync>,
+    typed: Typed,
 }
 
 /// Who is to give the verdict. Found among the providers at `build`, whatever the order of the calls.
 struct HealthFrom {
     type_id: TypeId,
     type_name: &'static str,
-    of: fn(&Arc<dyn std::any::Any + Send + Sync>) -> Option<Arc<dyn Health>>,
+    of: fn(&Typed) -> Option<Arc<dyn Health>>,
 }
+
+/// An `Arc<R>` of a provider.
+type Typed = Arc<dyn std::any::Any + Send + Sync>;
 
 impl Builder {
     /// Adds a source. Of several that name a key, the one added first wins.
