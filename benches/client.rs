@@ -79,14 +79,16 @@ async fn ours(served: &Served) -> anyhow::Result<(f64, f64)> {
     // What is asked of each cluster a few seconds after it has connected is not part of a GET.
     tokio::time::sleep(Duration::from_secs(6)).await;
     let client = cache.client(&served.clusters()[0].0)?;
-    let get = async || {
-        let request = Request::get(SMALL).body(Body::empty())?;
-        let answer = client.send(request).await?;
-        ensure!(answer.status().is_success());
-        answer.into_body().collect().await?;
+    let gets = async move {
+        for _ in 0..GETS {
+            let request = Request::get(SMALL).body(Body::empty())?;
+            let answer = client.send(request).await?;
+            ensure!(answer.status().is_success());
+            answer.into_body().collect().await?;
+        }
         Ok(())
     };
-    let get = cpu_of_a_get(get).await?;
+    let get = cpu_of_a_get(gets).await?;
     cache.shutdown().await?;
     Ok((handshake, get))
 }
@@ -94,19 +96,25 @@ async fn ours(served: &Served) -> anyhow::Result<(f64, f64)> {
 async fn theirs(served: &Served) -> anyhow::Result<(f64, f64)> {
     let accesses: Vec<ClusterAccess> = served.clusters().iter().map(|(_, a)| a.clone()).collect();
     let begun = cpu_time_of_all();
-    let connected = Bare::connect_all(accesses.iter(), DialOptions::default().handshakes).await?;
+    let mut connected =
+        Bare::connect_all(accesses.iter(), DialOptions::default().handshakes).await?;
     let handshake = nanoseconds(cpu_time_of_all().saturating_sub(begun)) / count(CLUSTERS);
-    let bare = connected.first().context("there are clusters")?;
-    Ok((
-        handshake,
-        cpu_of_a_get(async || bare.get(SMALL).await).await?,
-    ))
+    let bare = connected.pop().context("there are clusters")?;
+    let gets = async move {
+        for _ in 0..GETS {
+            bare.get(SMALL).await?;
+        }
+        Ok(())
+    };
+    Ok((handshake, cpu_of_a_get(gets).await?))
 }
 
-async fn cpu_of_a_get(get: impl AsyncFn() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+/// On a task, as a reconciler is: to wake a thread that blocks on the runtime costs more than a GET.
+async fn cpu_of_a_get<F>(gets: F) -> anyhow::Result<f64>
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
     let begun = cpu_time_of_all();
-    for _ in 0..GETS {
-        get().await?;
-    }
+    tokio::spawn(gets).await??;
     Ok(nanoseconds(cpu_time_of_all().saturating_sub(begun)) / count(GETS))
 }

@@ -1,5 +1,6 @@
 //! The CPU that one probe of a steady cluster takes, all included: the engine, its timers, the health check, the transport; against the bare request over
-//! as many connections, as often. The servers are another process.
+//! as many connections, as often, and as spread: all at once would find each other's caches warm, each alone would pay for the waking. The
+//! servers are another process.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use clustercache::{ClusterCache, options::HealthOptions};
 use clustercache_client::KubeClient;
 use figure::{Figures, Unit::Nanoseconds, count, cpu_time_of_all, median, nanoseconds};
 use served::Served;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 mod bare;
 mod figure;
@@ -20,6 +21,10 @@ const CLUSTERS: usize = 1_000;
 /// Three probes of each cluster.
 const WINDOW: Duration = Duration::from_secs(15);
 const ROUNDS: usize = 2;
+
+/// Probes share wakings.
+const TICK: Duration = Duration::from_millis(100);
+const TICKS: u32 = 50;
 
 fn main() -> anyhow::Result<()> {
     if served::served()? {
@@ -59,15 +64,19 @@ async fn asked(served: &mut Served) -> anyhow::Result<f64> {
     let accesses = served.clusters().iter().map(|(_, access)| access);
     let connected = Bare::connect_all(accesses, 64).await?;
     let every = HealthOptions::default().probe_after;
+    let begun = Instant::now();
     let asking = connected.into_iter().map(|bare| {
+        let mut at = begun + TICK * fastrand::u32(..TICKS);
         tokio::spawn(async move {
             loop {
-                sleep(every).await;
+                at += every;
+                sleep_until(at).await;
                 bare.get("/readyz").await.expect("it answers");
             }
         })
     });
     let asking: Vec<_> = asking.collect();
+    sleep(every).await;
     let cpu = cpu_of_a_request(served).await;
     for task in asking {
         task.abort();
@@ -77,7 +86,8 @@ async fn asked(served: &mut Served) -> anyhow::Result<f64> {
 
 /// What this process uses for each request that the fleet answers.
 async fn cpu_of_a_request(served: &mut Served) -> anyhow::Result<f64> {
-    sleep(Duration::from_secs(2)).await;
+    // What is asked of each cluster a few seconds after it has connected is no probe.
+    sleep(Duration::from_secs(7)).await;
     let (requests, cpu) = (served.requests()?, cpu_time_of_all());
     sleep(WINDOW).await;
     let cpu = cpu_time_of_all().saturating_sub(cpu);

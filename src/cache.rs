@@ -286,15 +286,23 @@ impl Cluster {
     /// As [`get`](Self::get), without taking a reference that outlives the borrow: for the shortest of reads. Do not keep it, nor hold it
     /// across an await: it delays the end of the whole snapshot.
     pub fn borrow<R: ClusterResource>(&self) -> Result<Borrowed<R>, GetError> {
-        let resource = PhantomData;
         if let Some((snapshot, slot)) = self.find::<R>()
-            && snapshot.values.has(slot)
+            && snapshot.values.value::<R>(slot).is_some()
         {
-            return Ok(Borrowed { snapshot, resource });
+            return Ok(Borrowed::of(snapshot, slot));
         }
-        let snapshot = self.load()?;
-        snapshot.borrow::<R>(&self.shared.plan)?;
-        Ok(Borrowed { snapshot, resource })
+        self.borrow_or_why()
+    }
+
+    #[cold]
+    fn borrow_or_why<R: ClusterResource>(&self) -> Result<Borrowed<R>, GetError> {
+        let (snapshot, plan) = (self.load()?, &self.shared.plan);
+        snapshot.borrow::<R>(plan)?;
+        let slot = plan.index_of(TypeId::of::<R>());
+        Ok(Borrowed::of(
+            snapshot,
+            slot.expect("what has a value is registered"),
+        ))
     }
 
     /// One moment of the cluster: everything read from it is of one generation.
@@ -357,15 +365,29 @@ impl fmt::Debug for Cluster {
 /// A value, borrowed from a cluster's current snapshot.
 pub struct Borrowed<R: ClusterResource> {
     snapshot: Loaded<Snapshot>,
+    slot: usize,
     resource: PhantomData<R>,
 }
 
-impl<R: ClusterResource> Deref for Borrowed<R> {
-    type Target = Resource<R>;
+impl<R: ClusterResource> Borrowed<R> {
+    /// That it is there has been seen.
+    #[inline]
+    fn of(snapshot: Loaded<Snapshot>, slot: usize) -> Self {
+        Self {
+            snapshot,
+            slot,
+            resource: PhantomData,
+        }
+    }
+}
 
-    fn deref(&self) -> &Resource<R> {
-        // Looked up when it was borrowed, and a snapshot never changes.
-        self.snapshot.find::<R>().expect("a snapshot is immutable")
+impl<R: ClusterResource> Deref for Borrowed<R> {
+    type Target = R::Value;
+
+    #[inline]
+    fn deref(&self) -> &R::Value {
+        let value = self.snapshot.values.value::<R>(self.slot);
+        value.expect("a snapshot never changes")
     }
 }
 

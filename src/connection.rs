@@ -116,7 +116,7 @@ impl Connection {
             *running = Vec::new();
         }
         drop(running);
-        attempt.moments.set(Moment::Done);
+        attempt.life.moments.set(Moment::Done);
         None
     }
 
@@ -142,7 +142,7 @@ impl Connection {
         let lives: Vec<_> = taken.map(|up| Arc::clone(&up.attempt.life)).collect();
         drop(up);
         for life in lives {
-            life.retired.set();
+            life.moments.set(Moment::Retired);
         }
     }
 
@@ -166,7 +166,8 @@ impl Connection {
         let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
         up.iter()
             .find(|up| {
-                up.slot() == slot && !up.value.is::<NoValue>() && !up.attempt.life.retired.is_set()
+                let retired = up.attempt.life.moments.is_set(Moment::Retired);
+                up.slot() == slot && !up.value.is::<NoValue>() && !retired
             })
             .cloned()
     }

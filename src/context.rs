@@ -14,7 +14,7 @@ use crate::{
     connection::Connection,
     hook,
     inbox::Signal,
-    latch::{Moment, Moments},
+    latch::Moment,
     resource::{Life, Value},
 };
 
@@ -35,7 +35,6 @@ pub(crate) struct Attempt {
     pub(crate) built_on: Box<[Value]>,
     /// Made when it first waits for a permit.
     pub(crate) paused: OnceLock<Box<Paused>>,
-    pub(crate) moments: Moments,
     /// Whether its value is asked to take an access.
     pub(crate) asked: AtomicBool,
 }
@@ -127,7 +126,7 @@ impl InitContext {
         let tracker = self.0.tasks.get_or_init(TaskTracker::new);
         tracker.spawn(async move {
             let counters = &cx.0.connection.shared.counters;
-            let killed = cx.0.moments.wait(Moment::Killed);
+            let killed = cx.0.life.moments.wait(Moment::Killed);
             if let hook::Ended::Panicked(panic) =
                 hook::run_task(counters, cx.provider(), Box::pin(task), killed).await
             {
@@ -138,7 +137,7 @@ impl InitContext {
 
     /// Returns when the teardown of this resource begins.
     pub async fn ending(&self) {
-        hook::guarded(self.0.moments.wait(Moment::Ending)).await;
+        hook::guarded(self.0.life.moments.wait(Moment::Ending)).await;
     }
 
     /// The value of this init has gone bad: it is torn down, with what requires it, and made again; while `init` runs, when that has made

@@ -48,6 +48,8 @@ pub(crate) enum Moment {
     Ending = 4,
     /// Its teardown is over: they are dropped.
     Killed = 8,
+    /// Readers get its value no more.
+    Retired = 16,
 }
 
 impl Moments {

@@ -320,8 +320,11 @@ impl Values {
     }
 
     #[inline]
-    pub(crate) fn has(&self, slot: usize) -> bool {
-        self.by_slot.get(slot).is_some_and(Option::is_some)
+    pub(crate) fn value<R: ClusterResource>(&self, slot: usize) -> Option<&R::Value> {
+        self.by_slot
+            .get(slot)?
+            .as_ref()
+            .and_then(Resource::<R>::value_of)
     }
 
     #[inline]

@@ -10,7 +10,10 @@ use std::{
 
 use async_trait::async_trait;
 
-use crate::{ClusterAccess, ClusterKey, InitContext, TeardownContext, latch::Latch};
+use crate::{
+    ClusterAccess, ClusterKey, InitContext, TeardownContext,
+    latch::{Moment, Moments},
+};
 
 mod erased;
 mod error;
@@ -166,13 +169,13 @@ pub(crate) struct Live<R: ClusterResource> {
     life: Arc<Life>,
 }
 
-/// One init's outcome: whose it is, and whether it still is what readers get.
+/// One init and its outcome: whose it is, how far it is, and whether it still is what readers get.
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) key: ClusterKey,
     pub(crate) generation: Generation,
     pub(crate) incarnation: u32,
-    pub(crate) retired: Latch,
+    pub(crate) moments: Moments,
 }
 
 impl<R: ClusterResource> Resource<R> {
@@ -194,6 +197,11 @@ impl<R: ClusterResource> Resource<R> {
         value.downcast::<Live<R>>().ok().map(Self)
     }
 
+    #[inline]
+    pub(crate) fn value_of(value: &Value) -> Option<&R::Value> {
+        value.downcast_ref::<Live<R>>().map(|live| &live.value)
+    }
+
     /// The cluster it belongs to.
     pub fn key(&self) -> &ClusterKey {
         &self.0.life.key
@@ -211,13 +219,13 @@ impl<R: ClusterResource> Resource<R> {
 
     /// Whether readers still get this very value.
     pub fn is_current(&self) -> bool {
-        !self.0.life.retired.is_set()
+        !self.0.life.moments.is_set(Moment::Retired)
     }
 
     /// Returns when readers no longer get this value. Inside `init` and `teardown` it is an error at once.
     pub async fn retired(&self) -> Result<(), crate::WouldDeadlock> {
         crate::hook::may_wait("retired")?;
-        crate::hook::guarded(self.0.life.retired.wait()).await;
+        crate::hook::guarded(self.0.life.moments.wait(Moment::Retired)).await;
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ use crate::{
         model::checker::{block_on, check, spawn},
         tests::state,
     },
-    latch::Latch,
+    latch::Moments,
     registry::Values,
     resource::{Life, erase},
 };
@@ -126,7 +126,7 @@ impl Writer {
                 key: key(),
                 generation: Generation(generation),
                 incarnation: 1,
-                retired: Latch::default(),
+                moments: Moments::default(),
             };
             let value = Resource::<Calls>::new(Value(Arc::clone(&self.of_values)), Arc::new(life));
             values.insert(0, value.erased(), &*erase(Arc::new(Calls)));

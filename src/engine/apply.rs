@@ -59,10 +59,10 @@ impl Line {
         let abandoned = |slot, hook| shared.abandoned(&connection.key, slot, hook);
         for attempt in connection.running() {
             // One that was to be cancelled before, and did not notice, was named then.
-            if !attempt.moments.is_set(Moment::Stop) {
+            if !attempt.life.moments.is_set(Moment::Stop) {
                 abandoned(attempt.slot, HookKind::Init);
             }
-            attempt.moments.set(Moment::Stop);
+            attempt.life.moments.set(Moment::Stop);
         }
         let ending = connection.tearing_down();
         let up = connection.all_up().into_iter().rev();
@@ -275,7 +275,7 @@ impl Running {
             key: key.clone(),
             generation,
             incarnation,
-            retired: Latch::default(),
+            moments: Moments::default(),
         };
         let attempt = Attempt {
             slot,
@@ -286,7 +286,6 @@ impl Running {
                 .filter_map(|need| Some(connection.current(*need)?.value))
                 .collect(),
             paused: OnceLock::new(),
-            moments: Moments::default(),
             asked: AtomicBool::new(false),
             connection: Arc::clone(&connection),
         };

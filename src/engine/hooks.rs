@@ -56,7 +56,7 @@ pub(super) async fn init(cx: InitContext) {
     let who = shared.plan.name(attempt.slot);
     let stop = async {
         tokio::select! {
-            () = attempt.moments.wait(Moment::Stop) => {}
+            () = attempt.life.moments.wait(Moment::Stop) => {}
             () = attempt.timeout(registered.init_timeout) => {}
         }
     };
@@ -105,7 +105,7 @@ pub(super) async fn init(cx: InitContext) {
     };
     // The tasks of one that is not applicable live on: they may see when it is.
     let none = |failure: &Failure| failure.then == Then::NotApplicable;
-    if !attempt.moments.is_set(Moment::Stop) {
+    if !attempt.life.moments.is_set(Moment::Stop) {
         let paused = attempt.paused.get();
         let paused = paused.map_or(Duration::ZERO, |paused| paused.so_far().0);
         let well = failure.as_ref().is_none_or(none);
@@ -139,7 +139,7 @@ pub(super) async fn init(cx: InitContext) {
 /// Ends the tasks that a resource spawned: first politely, for as long as `grace`.
 async fn end_tasks(attempt: &Attempt, grace: Duration) {
     for (moment, limit) in [(Moment::Ending, grace), (Moment::Killed, KILL)] {
-        attempt.moments.set(moment);
+        attempt.life.moments.set(moment);
         // One that is spawned from now on finds itself killed.
         if let Some(tasks) = attempt.tasks.get() {
             tasks.close();
@@ -197,14 +197,14 @@ impl TakeDown {
             .filter(|attempt| self.takes(attempt.slot))
             .collect();
         for attempt in &running {
-            attempt.moments.set(Moment::Stop);
+            attempt.life.moments.set(Moment::Stop);
             self.left(attempt.slot, HookKind::Init);
         }
         for attempt in running {
             // Dropping a future takes no time, unless one of its polls blocks.
             let limit = self.shared().providers[attempt.slot].teardown_timeout;
             tokio::select! {
-                () = attempt.moments.wait(Moment::Done) => {}
+                () = attempt.life.moments.wait(Moment::Done) => {}
                 () = sleep(limit) => {}
                 () = async { self.abandon.wait().await; sleep(GRACE).await } => {}
             }
@@ -218,12 +218,12 @@ impl TakeDown {
         let (slot, shared) = (up.slot(), self.shared());
         let who = shared.plan.name(slot);
         let Up { value, attempt } = up;
-        attempt.moments.set(Moment::Ending);
+        attempt.life.moments.set(Moment::Ending);
         if value.is::<NoValue>() {
             return end_tasks(&attempt, Duration::ZERO).await;
         }
         // One that came up while its connection went was never published, and is not current either.
-        attempt.life.retired.set();
+        attempt.life.moments.set(Moment::Retired);
         let registered = &shared.providers[slot];
         let stop = async {
             tokio::select! {
@@ -292,15 +292,15 @@ impl Drop for TakeDown {
         }
         for attempt in self.connection.running() {
             if self.takes(attempt.slot) {
-                attempt.moments.set(Moment::Stop);
-                attempt.moments.set(Moment::Killed);
+                attempt.life.moments.set(Moment::Stop);
+                attempt.life.moments.set(Moment::Killed);
                 self.connection.give_up(&attempt);
             }
         }
         while let Some(up) = self.connection.pop(|slot| self.takes(slot)) {
-            up.attempt.life.retired.set();
-            up.attempt.moments.set(Moment::Ending);
-            up.attempt.moments.set(Moment::Killed);
+            up.attempt.life.moments.set(Moment::Retired);
+            up.attempt.life.moments.set(Moment::Ending);
+            up.attempt.life.moments.set(Moment::Killed);
             let who = self.shared().plan.name(up.slot());
             let _ = hook::call(&self.shared().counters, who, || drop(up));
         }
@@ -385,7 +385,7 @@ async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {
     let stop = async {
         tokio::select! {
             () = sleep(limit) => {}
-            () = attempt.moments.wait(Moment::Ending) => {}
+            () = attempt.life.moments.wait(Moment::Ending) => {}
         }
     };
     let cx = CheckContext {
@@ -397,7 +397,7 @@ async fn check(shared: &Shared, up: Up, route: Route) -> ProbeResult {
     let ended = hook::run(&shared.counters, who, hook, stop).await;
     let without_permit = cx.without_permit.load(Ordering::Relaxed);
     // Cut off by a teardown, it says nothing.
-    let over = attempt.moments.is_set(Moment::Ending);
+    let over = attempt.life.moments.is_set(Moment::Ending);
     // As in `refresh`.
     let _ = hook::call(&shared.counters, who, || drop((value, attempt, cx)));
     let result = match ended {

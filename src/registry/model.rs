@@ -12,7 +12,7 @@ use crate::{
         model::checker::{check, spawn},
         tests::state,
     },
-    latch::Latch,
+    latch::Moments,
     plan::Spec,
     resource::{Life, erase},
     sync::{Mutex, lock},
@@ -93,7 +93,7 @@ impl Cluster {
                 key: self.key.clone(),
                 generation: Generation(generation),
                 incarnation: 1,
-                retired: Latch::default(),
+                moments: Moments::default(),
             })
         };
         let mut values = Values::new(&self.registry.plan);

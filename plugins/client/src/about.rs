@@ -49,7 +49,8 @@ impl About {
     /// Asks, when the others who connect now have done so.
     pub(crate) async fn learn_later(self: Arc<Self>, transport: Transport) {
         sleep(LATER + SPREAD.mul_f64(fastrand::f64())).await;
-        self.learn(&transport).await;
+        // Boxed: while it sleeps, its task is small.
+        Box::pin(self.learn(&transport)).await;
     }
 
     pub(crate) async fn learn(&self, transport: &Transport) {

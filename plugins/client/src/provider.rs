@@ -182,12 +182,12 @@ impl ClusterResource for KubeClient {
             .await
             .map_err(|error| of(failed(&error)))?;
         let until = Instant::now() + self.deadlines.probe;
-        check(&mut Pooled {
-            transport: &transport,
-            until,
-        })
-        .await
-        .map_err(of)?;
+        // Boxed: while a fleet connects, most wait above.
+        let check = Box::pin(async {
+            let transport = &transport;
+            check(&mut Pooled { transport, until }).await
+        });
+        check.await.map_err(of)?;
         cx.alive().answered();
         let about = Arc::<About>::default();
         cx.spawn(Arc::clone(&about).learn_later(transport.clone()));

@@ -1,10 +1,16 @@
 //! One request, from its turn to its answer: one deadline over all of it, no retry, except of a request that never left because its
 //! connection turned out to be closed.
 
-use std::{future::Future, sync::Arc};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use kube::client::Body;
+use pin_project_lite::pin_project;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -26,16 +32,16 @@ const SENDS: usize = 3;
 
 impl Transport {
     /// Sends `request` once, as one of `class`. Dropping the future cancels the request, and nothing else.
-    pub(crate) async fn send(
+    pub(crate) fn send(
         &self,
         request: Request<Body>,
         class: Class,
-    ) -> Result<Response<ResponseBody>, TransportError> {
+    ) -> impl Future<Output = Result<Response<ResponseBody>, TransportError>> {
         let until = match class {
             Class::Probe(until) => until,
             _ => Instant::now() + class.deadline(&self.0.shared.deadlines),
         };
-        self.send_until(request, class, until).await
+        self.send_until(request, class, until)
     }
 
     /// As [`send`](Self::send); it is to be over at `until`.
@@ -227,11 +233,28 @@ fn end_of_stream(line: &Line, closing: CancellationToken) -> End {
 }
 
 /// The end comes first: what is cut fails because of that, not because its connection is gone.
-pub(super) async fn before<T>(end: &mut End, work: impl Future<Output = T>) -> Result<T, Ending> {
-    tokio::select! {
-        biased;
-        ending = end => Err(ending),
-        done = work => Ok(done),
+pub(super) fn before<W: Future>(end: &mut End, work: W) -> Before<'_, W> {
+    Before { end, work }
+}
+
+pin_project! {
+    // By hand: an async function would hold the work twice, and a request on its way is large.
+    pub(super) struct Before<'a, W> {
+        end: &'a mut End,
+        #[pin]
+        work: W,
+    }
+}
+
+impl<W: Future> Future for Before<'_, W> {
+    type Output = Result<W::Output, Ending>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        match this.end.as_mut().poll(cx) {
+            Poll::Ready(ending) => Poll::Ready(Err(ending)),
+            Poll::Pending => this.work.poll(cx).map(Ok),
+        }
     }
 }
 

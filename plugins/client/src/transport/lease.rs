@@ -64,7 +64,7 @@ impl Lease {
     }
 
     /// Sends a request that was [placed](super::target::Target::place), in the form that the connection's protocol wants.
-    pub(crate) async fn send(&mut self, mut request: Request<Body>) -> Sent {
+    pub(crate) fn send(&mut self, mut request: Request<Body>) -> impl Future<Output = Sent> {
         self.clean = false;
         let link = self
             .link
@@ -74,7 +74,7 @@ impl Lease {
             Link::H2(_) => self.line.shared.target.absolute(&mut request),
             Link::H1(_) => self.line.shared.target.origin(&mut request),
         }
-        link.send(request).await
+        link.send(request)
     }
 
     /// Why there is no head, after a [`send`](Self::send) that was ended.

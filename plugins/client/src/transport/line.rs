@@ -380,7 +380,9 @@ impl Dialling {
             return Err(TransportError::Retired);
         }
         let deadlines = &shared.deadlines;
-        let (stream, permit) = dial(&shared, &self.line.tls, permit).await?;
+        // Boxed: while a fleet connects, most dials wait for their permit.
+        let dial = Box::pin(dial(&shared, &self.line.tls, permit));
+        let (stream, permit) = dial.await?;
         let weak = Arc::downgrade(&self.line);
         let told = {
             let weak = Weak::clone(&weak);
@@ -396,7 +398,7 @@ impl Dialling {
             }
         };
         let begin = Link::begin(stream, &shared, &self.line.tasks, told, ended);
-        let link = within(Wait::Handshake, deadlines.tls, begin).await?;
+        let link = within(Wait::Handshake, deadlines.tls, Box::pin(begin)).await?;
         drop(permit);
         link
     }
