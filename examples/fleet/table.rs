@@ -68,7 +68,8 @@ impl Rows {
 
     fn show(&self) {
         let now = self.cache.now();
-        let states = self.cache.states();
+        // Without an engine there is nothing to show.
+        let states = self.cache.states().unwrap_or_default();
         let rows = states.iter().map(|state| self.row(state, now)).collect();
         self.screen.show(rows);
     }

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use super::{HookKind, Running, hooks};
 use crate::{
     ClusterAccess, ClusterKey, Generation, TeardownReason,
-    connection::{Connection, NoValue},
+    connection::{Connection, IdentityState, NoValue},
     context::{Attempt, InitContext},
     latch::{Latch, Moment, Moments},
     lifecycle::{
@@ -86,7 +86,9 @@ impl Running {
                 Action::Publish => {}
                 Action::NewIdentity => {
                     if let Some(record) = self.clusters.get_mut(key) {
-                        let old = std::mem::take(&mut record.identity);
+                        let new = IdentityState::new(record.cluster.named().clone());
+                        let old = std::mem::replace(&mut record.identity, Arc::new(new));
+                        old.end();
                         self.discard(old);
                     }
                 }
@@ -123,6 +125,9 @@ impl Running {
                 self.deadlines.remove(&(at, key.clone()));
             }
             let record = self.clusters.remove(key);
+            if let Some(record) = &record {
+                record.identity.end();
+            }
             self.discard(record);
         } else {
             self.rearm(key, now);

@@ -50,6 +50,10 @@ metrics! { FLEET:
     REFUSED = "clustercache_refused_clusters" Gauge [], "Clusters whose newest access was refused, connected or not.";
     EXPIRY = "clustercache_nearest_credential_expiry_timestamp_seconds" Gauge [],
         "When the first credential of a cluster ends, or ended, in seconds since the epoch.";
+    TROUBLED = "clustercache_troubled_clusters" Gauge [],
+        "Connected clusters of which a resource is up, and what should keep it so fails.";
+    RESOURCE_EXPIRY = "clustercache_nearest_resource_expiry_timestamp_seconds" Gauge [],
+        "When the first of what resources hold ends, or ended, in seconds since the epoch.";
     CONNECTS = "clustercache_connects_total" Counter [], "Connections published.";
     PROBES = "clustercache_probes_total" Counter ["result"], "Health probes that came to an end, by result.";
     INITS = "clustercache_init_duration_seconds" Histogram ["resource", "result"],
@@ -84,6 +88,10 @@ metrics! { PER_CLUSTER:
         "The last sign of life of the cluster, in seconds since the epoch.";
     CLUSTER_EXPIRY = "clustercache_cluster_credential_expiry_timestamp_seconds" Gauge [NAMESPACE, NAME],
         "When the credential of the cluster ends, or ended, in seconds since the epoch.";
+    CLUSTER_RESOURCE_EXPIRY = "clustercache_cluster_resource_expiry_timestamp_seconds" Gauge [NAMESPACE, NAME, "resource"],
+        "When what a resource of the cluster holds ends, or ended, in seconds since the epoch.";
+    CLUSTER_RESOURCE_FAILURES = "clustercache_cluster_resource_failures" Gauge [NAMESPACE, NAME, "resource"],
+        "How often in a row a resource of the cluster failed to come up, or what should keep it up did.";
 }
 
 metrics! { CLUSTER_API:

@@ -51,6 +51,7 @@ impl Cluster {
         if std::mem::replace(&mut self.removal, Removal::No).is_gone() {
             // Its last connections are still on their way out; for everybody else it is named for the first time.
             self.identity += 1;
+            cx.out.push(Action::NewIdentity);
             cx.tell(Changes::KNOWN);
         } else if !self.is_same(&claim) {
             // Kind 3: another cluster has the name. Nothing of the old is served from now on.

@@ -52,6 +52,11 @@ impl Cluster {
         self.identity
     }
 
+    /// What its source says that makes it this one.
+    pub(crate) fn named(&self) -> &Identity {
+        &self.claim.upsert.identity
+    }
+
     /// The newest access, if the cluster is ours.
     pub(crate) fn access(&self) -> Option<&ClusterAccess> {
         self.access.as_ref().filter(|_| self.claim.owned)
@@ -196,6 +201,7 @@ impl Cluster {
 fn resource_state(life: Option<&Life>, plan: &Plan, slot: usize) -> ResourceState {
     let planned = plan.slot(slot);
     let resources = life.map(|life| &life.resources);
+    let standing = resources.and_then(|resources| resources.standing(slot));
     ResourceState {
         name: planned.name,
         essential: planned.essential,
@@ -204,5 +210,6 @@ fn resource_state(life: Option<&Life>, plan: &Plan, slot: usize) -> ResourceStat
         message: resources
             .and_then(|resources| resources.message(slot))
             .cloned(),
+        expires: standing.and_then(|standing| standing.expires),
     }
 }
