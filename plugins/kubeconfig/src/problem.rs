@@ -84,7 +84,6 @@ pub(crate) enum StreamError {
     #[error("no kubeconfig is named; set $KUBECONFIG or $HOME, or name a file")]
     NoFile,
     #[error("no kubeconfig can be read yet: {0}")]
-    /// Boxed: it is large, and few streams end.
     Nothing(Box<FileProblem>),
     #[error("reading the kubeconfig panicked")]
     Panicked,

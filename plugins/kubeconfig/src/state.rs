@@ -75,7 +75,7 @@ impl Files {
     pub(crate) fn nothing(&self, order: &[PathBuf]) -> StreamError {
         let problem = self.problems(order).next().cloned();
         problem.map_or(StreamError::NoFile, |problem| {
-            StreamError::Nothing(Box::new(problem))
+            StreamError::Nothing(problem.into())
         })
     }
 }
