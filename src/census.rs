@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::{ClusterState, FailureKind, Phase, Verdict};
+use crate::{ClusterState, FailureKind, Phase, ResourcePhase, ResourceState, Verdict};
 
 /// How many clusters are what. It is counted when it is asked for, cluster by cluster, while they change.
 ///
@@ -32,6 +32,10 @@ pub struct Census {
     pub refused: usize,
     /// When the first credential of a cluster that is ours ends, or ended, to the second.
     pub nearest_expiry: Option<SystemTime>,
+    /// Connected ones of which a resource is up and [says](crate::Standing::trouble) that what should keep it so fails.
+    pub troubled: usize,
+    /// When the first of what resources that are up hold [ends](crate::Standing::expires), or ended, to the second.
+    pub nearest_resource_expiry: Option<SystemTime>,
 }
 
 impl Census {
@@ -71,22 +75,29 @@ impl Census {
         self.not_ready += flag(1);
         self.held_by_brake += flag(2);
         self.refused += flag(3);
-        let expiry = tally.expiry.load(Ordering::Relaxed);
-        if let Some(expiry) = expiry.checked_sub(1) {
-            let at = SystemTime::UNIX_EPOCH + Duration::from_secs(expiry);
-            self.nearest_expiry = Some(self.nearest_expiry.map_or(at, |nearest| nearest.min(at)));
-        }
+        self.troubled += flag(4);
+        nearest(&mut self.nearest_expiry, &tally.expiry);
+        nearest(&mut self.nearest_resource_expiry, &tally.resource_expiry);
     }
 }
 
-/// What the census counts of one cluster, in two numbers beside its snapshot: a walk that opens the snapshot and the state of each cluster
+fn nearest(nearest: &mut Option<SystemTime>, expiry: &AtomicU64) {
+    if let Some(expiry) = expiry.load(Ordering::Relaxed).checked_sub(1) {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(expiry);
+        *nearest = Some(nearest.map_or(at, |nearest| nearest.min(at)));
+    }
+}
+
+/// What the census counts of one cluster, in three numbers beside its snapshot: a walk that opens the snapshot and the state of each cluster
 /// waits for memory most of its time.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// The phase, one more than the kind of what fails, and the four flags.
+    /// The phase, one more than the kind of what fails, and the five flags.
     what: AtomicU32,
     /// One more than the seconds since the epoch; 0: the credential has no end.
     expiry: AtomicU64,
+    /// The same of what its resources hold.
+    resource_expiry: AtomicU64,
 }
 
 /// Bits of a phase.
@@ -117,21 +128,34 @@ impl Tally {
             state.phase.is_connected() && state.not_ready.is_some(),
             state.held_by_brake,
             state.owned && state.refused.is_some(),
+            up(state).any(|resource| resource.failures > 0),
         ];
         let flags = flags
             .iter()
             .rev()
             .fold(0, |all, flag| all << 1 | usize::from(*flag));
         let what = state.phase as usize | failing << PHASE | flags << (PHASE + KIND);
-        let what = u32::try_from(what).expect("thirteen bits");
+        let what = u32::try_from(what).expect("fourteen bits");
         self.what.store(what, Ordering::Relaxed);
         let expiry = state.credential_expires.filter(|_| state.owned);
-        let since = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH);
-        // What ended before the epoch ended with it.
-        let expiry = expiry.map(|at| since(at).unwrap_or_default().as_secs());
-        let expiry = expiry.map_or(0, |seconds| seconds.saturating_add(1));
-        self.expiry.store(expiry, Ordering::Relaxed);
+        self.expiry.store(seconds(expiry), Ordering::Relaxed);
+        let resources = up(state).filter_map(|resource| resource.expires).min();
+        self.resource_expiry
+            .store(seconds(resources), Ordering::Relaxed);
     }
+}
+
+/// Resources that readers get.
+fn up(state: &ClusterState) -> impl Iterator<Item = &ResourceState> {
+    let resources = state.resources.iter();
+    resources.filter(|resource| state.phase.is_connected() && resource.phase == ResourcePhase::Up)
+}
+
+fn seconds(expiry: Option<SystemTime>) -> u64 {
+    let since = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH);
+    // What ended before the epoch ended with it.
+    let expiry = expiry.map(|at| since(at).unwrap_or_default().as_secs());
+    expiry.map_or(0, |seconds| seconds.saturating_add(1))
 }
 
 fn is_suspect(state: &ClusterState) -> bool {

@@ -14,8 +14,8 @@ use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
 use crate::{
-    ClusterAccess, ClusterKey, Generation, context::Attempt, hook, latch::Moment, resource::Value,
-    shared::Shared, vitals::Vitals,
+    ClusterAccess, ClusterKey, Generation, Identity, IdentityHandle, context::Attempt, hook,
+    latch::Moment, resource::Value, shared::Shared, vitals::Vitals,
 };
 
 pub(crate) struct Connection {
@@ -230,8 +230,8 @@ impl Connection {
 }
 
 /// What lives as long as a cluster's identity is known, and the warm state that one connection leaves to the next.
-#[derive(Default)]
 pub(crate) struct IdentityState {
+    handle: IdentityHandle,
     states: Mutex<BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     warm: Mutex<BTreeMap<TypeId, Kept>>,
 }
@@ -243,6 +243,23 @@ struct Kept {
 }
 
 impl IdentityState {
+    pub(crate) fn new(identity: Identity) -> Self {
+        Self {
+            handle: IdentityHandle::new(identity),
+            states: Mutex::default(),
+            warm: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn handle(&self) -> &IdentityHandle {
+        &self.handle
+    }
+
+    /// The identity is known no more. Connections on their way out may keep the states for a while.
+    pub(crate) fn end(&self) {
+        self.handle.end();
+    }
+
     pub(crate) fn get<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
         let states = || self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let known = states().get(&TypeId::of::<T>()).cloned();
@@ -310,6 +327,7 @@ impl IdentityState {
 /// Whoever is last drops what users put in, and that may be the engine: a panic of theirs must not be its own.
 impl Drop for IdentityState {
     fn drop(&mut self) {
+        self.end();
         let states = std::mem::take(
             self.states
                 .get_mut()
@@ -340,14 +358,14 @@ mod tests {
 
     #[test]
     fn identity_state_is_one_a_type() {
-        let state = IdentityState::default();
+        let state = IdentityState::new(Identity::ByCa);
         *state.get::<Key>().0.lock().unwrap() = 7;
         assert_eq!(*state.get::<Key>().0.lock().unwrap(), 7);
     }
 
     #[test]
     fn warm_state_is_taken_once_and_bounded_in_bytes_and_age() {
-        let (state, now) = (IdentityState::default(), Instant::now());
+        let (state, now) = (IdentityState::new(Identity::ByCa), Instant::now());
         let minute = Duration::from_secs(60);
         assert!(state.keep("a", 10, 10, minute, now));
         assert!(
@@ -373,7 +391,7 @@ mod tests {
     /// Makes another of itself while it is made, and looks whether the lock is free when it is dropped.
     struct Twice;
 
-    static TWICE: LazyLock<IdentityState> = LazyLock::new(IdentityState::default);
+    static TWICE: LazyLock<IdentityState> = LazyLock::new(|| IdentityState::new(Identity::ByCa));
     static MADE: AtomicU32 = AtomicU32::new(0);
     static DROPPED_FREELY: AtomicU32 = AtomicU32::new(0);
 

@@ -2,7 +2,7 @@
 
 use std::{
     future::Future,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    ClusterAccess, ClusterKey, ClusterResource, DialPermit, Generation, InitError, Resource,
+    ClusterAccess, ClusterKey, ClusterResource, DialPermit, Generation, IdentityHandle, InitError,
+    Reporter, Resource,
     connection::Connection,
     hook,
     inbox::Signal,
@@ -35,6 +36,8 @@ pub(crate) struct Attempt {
     pub(crate) built_on: Box<[Value]>,
     /// Made when it first waits for a permit.
     pub(crate) paused: OnceLock<Box<Paused>>,
+    /// Whether its value is asked to take an access.
+    pub(crate) asked: AtomicBool,
 }
 
 /// A declared need was read as something else than what was declared.
@@ -150,6 +153,11 @@ impl InitContext {
         self.0.connection.signal(signal);
     }
 
+    /// By which what this init makes can speak of itself later, and ask to be made again, from wherever it is kept.
+    pub fn reporter(&self) -> Reporter {
+        Reporter::of(self)
+    }
+
     /// What one reports signs of life to.
     pub fn alive(&self) -> Alive {
         Alive(Arc::clone(&self.0.connection))
@@ -168,6 +176,11 @@ impl InitContext {
             .await;
         shared.counters.waited_to_dial(begun.elapsed());
         permit.of(Arc::clone(attempt))
+    }
+
+    /// Which cluster of the name this is.
+    pub fn identity(&self) -> IdentityHandle {
+        self.0.connection.identity.handle().clone()
     }
 
     /// State that lives as long as the cluster's identity is known, over all its connections, and is never evicted: a key, the

@@ -319,10 +319,10 @@ impl Running {
         let mut actions = Vec::new();
         let numbers = (&mut self.rng, &mut self.generations);
         let cluster = Cluster::new(claim, &mut cx(&self.shared, numbers, now, &mut actions));
-        let identity = Arc::default();
+        let identity = IdentityState::new(cluster.named().clone());
         let record = Record {
             cluster,
-            identity,
+            identity: Arc::new(identity),
             lines: Vec::new(),
             deadline: None,
             outage: None,
@@ -341,6 +341,11 @@ impl Running {
             if signals.doubt {
                 self.with(&signals.key, now, |cluster, cx| {
                     cluster.doubt(generation, cx);
+                });
+            }
+            for (slot, (incarnation, standing)) in signals.standing {
+                self.with(&signals.key, now, |cluster, cx| {
+                    cluster.stands(generation, slot, incarnation, standing, cx);
                 });
             }
             for (slot, (incarnation, text)) in signals.failed {
@@ -596,6 +601,7 @@ impl Drop for Running {
         self.shared.registry.set_status(status);
         self.shared.registry.clear();
         for record in std::mem::take(&mut self.clusters).into_values() {
+            record.identity.end();
             for line in record.lines.into_iter().rev() {
                 line.drop_all(&self.tasks);
             }

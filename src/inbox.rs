@@ -8,7 +8,7 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{ClusterKey, Generation};
+use crate::{ClusterKey, Generation, resource::Standing};
 
 #[derive(Default)]
 pub(crate) struct Inbox {
@@ -29,6 +29,8 @@ pub(crate) struct Signals {
     pub(crate) doubt: bool,
     /// The probe that was answered as expected, and when.
     pub(crate) answered: Option<(u64, Instant)>,
+    /// By slot: the incarnation that speaks of itself, and what it said last.
+    pub(crate) standing: BTreeMap<usize, (u32, Standing)>,
     /// By slot: the incarnation that failed, and why.
     pub(crate) failed: BTreeMap<usize, (u32, Arc<str>)>,
 }
@@ -40,6 +42,11 @@ pub(crate) enum Signal {
     Answered {
         number: u64,
         at: Instant,
+    },
+    Stands {
+        slot: usize,
+        incarnation: u32,
+        standing: Standing,
     },
     Failed {
         slot: usize,
@@ -70,6 +77,7 @@ impl Inbox {
                 key: key.clone(),
                 doubt: false,
                 answered: None,
+                standing: BTreeMap::new(),
                 failed: BTreeMap::new(),
             });
         match signal {
@@ -77,6 +85,19 @@ impl Inbox {
             Signal::Answered { number, at } => {
                 signals.answered = Some((number, at));
                 return;
+            }
+            Signal::Stands {
+                slot,
+                incarnation,
+                standing,
+            } => {
+                let newest = signals
+                    .standing
+                    .get(&slot)
+                    .is_none_or(|(known, _)| *known <= incarnation);
+                if newest {
+                    signals.standing.insert(slot, (incarnation, standing));
+                }
             }
             Signal::Failed {
                 slot,

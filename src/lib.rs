@@ -85,6 +85,7 @@ mod engine;
 mod error;
 mod events;
 mod hook;
+mod identity;
 mod inbox;
 mod key;
 mod latch;
@@ -115,6 +116,7 @@ pub use engine::{Abandoned, Engine, HookKind, ShutdownReport};
 pub use error::{GetError, WaitError};
 pub use events::{Changes, Event, Subscribers, Subscription};
 pub use hook::WouldDeadlock;
+pub use identity::IdentityHandle;
 /// A network of addresses, for an [`AddressPolicy`].
 pub use ipnet::IpNet;
 pub use key::ClusterKey;
@@ -122,7 +124,7 @@ pub use plan::PlanError;
 pub use registry::EngineStatus;
 pub use resource::{
     Answer, CheckContext, CheckError, ClusterResource, FailureKind, Generation, HealthCheck,
-    InitError, Refresh, Requires, Resource, Route, StandIn,
+    InitError, Refresh, Reporter, Requires, Resource, Route, StandIn, Standing,
 };
 pub use source::{
     ClusterSource, Identity, Labels, MemorySource, SourceError, SourceEvent, SourcedAccess, Upsert,

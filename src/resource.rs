@@ -19,12 +19,14 @@ mod erased;
 mod error;
 mod health;
 mod stand_in;
+mod standing;
 
 pub(crate) use erased::{Health, Provider, ResourceKey, Value, erase, erase_health};
 pub use error::{FailureKind, InitError};
 pub(crate) use error::{Then, chain, escaped, is_hostile};
 pub use health::{Answer, CheckContext, CheckError, HealthCheck, Route};
 pub use stand_in::StandIn;
+pub use standing::{Reporter, Standing};
 
 /// A provider of one kind of value, made for every cluster when it is reachable and torn down when it is not.
 ///

@@ -203,10 +203,13 @@ pub struct ResourceState {
     pub essential: bool,
     /// What it is, in the published connection, else in the one that is being made.
     pub phase: ResourcePhase,
-    /// How often its `init` failed in a row.
+    /// How often its `init` failed in a row; of one that is up, how often what should keep it so did.
     pub failures: u32,
-    /// What last went wrong with it, or why it is not applicable.
+    /// What last went wrong with it, or why it is not applicable. Of one that is up, what is wrong with it now.
     pub message: Option<Arc<str>>,
+    /// When what it holds ends, if it is up and [says so](crate::Standing::expires).
+    #[cfg_attr(feature = "serde", serde(serialize_with = "rfc3339::option"))]
+    pub expires: Option<SystemTime>,
 }
 
 /// What a resource of a cluster is.

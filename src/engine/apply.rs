@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, OnceLock, atomic::Ordering},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::{runtime::Handle, time::Instant};
@@ -11,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use super::{HookKind, Running, hooks};
 use crate::{
     ClusterAccess, ClusterKey, Generation, TeardownReason,
-    connection::{Connection, NoValue},
+    connection::{Connection, IdentityState, NoValue},
     context::{Attempt, InitContext},
     latch::{Latch, Moment, Moments},
     lifecycle::{
@@ -83,7 +86,9 @@ impl Running {
                 Action::Publish => {}
                 Action::NewIdentity => {
                     if let Some(record) = self.clusters.get_mut(key) {
-                        let old = std::mem::take(&mut record.identity);
+                        let new = IdentityState::new(record.cluster.named().clone());
+                        let old = std::mem::replace(&mut record.identity, Arc::new(new));
+                        old.end();
                         self.discard(old);
                     }
                 }
@@ -120,6 +125,9 @@ impl Running {
                 self.deadlines.remove(&(at, key.clone()));
             }
             let record = self.clusters.remove(key);
+            if let Some(record) = &record {
+                record.identity.end();
+            }
             self.discard(record);
         } else {
             self.rearm(key, now);
@@ -283,6 +291,7 @@ impl Running {
                 .filter_map(|need| Some(connection.current(*need)?.value))
                 .collect(),
             paused: OnceLock::new(),
+            asked: AtomicBool::new(false),
             connection: Arc::clone(&connection),
         };
         let cx = InitContext(Arc::new(attempt));

@@ -10,7 +10,7 @@ use crate::{
     FailureKind, ResourcePhase,
     options::{HealthOptions, RetryOptions},
     plan::Plan,
-    resource::Then,
+    resource::{Standing, Then},
 };
 
 mod refresh;
@@ -78,6 +78,7 @@ impl Resources {
             up_since: None,
             excused: false,
             message: None,
+            standing: None,
             bad: None,
             unauthorized: 0,
         };
@@ -154,9 +155,30 @@ impl Resources {
             .collect()
     }
 
-    /// Failed inits in a row.
+    /// Takes what a resource says of itself. Says whether it is an init or a value that still counts.
+    pub(crate) fn stands(&mut self, slot: usize, incarnation: u32, standing: Standing) -> bool {
+        let this = &mut self.slots[slot];
+        let counts = this.incarnation == incarnation
+            && matches!(
+                this.phase,
+                SlotPhase::Running { .. } | SlotPhase::Refreshing | SlotPhase::Up
+            );
+        if counts {
+            this.standing = (standing != Standing::WELL).then(|| Box::new(standing));
+        }
+        counts
+    }
+
+    /// How a resource that is up says that it stands.
+    pub(crate) fn standing(&self, slot: usize) -> Option<&Standing> {
+        self.is_up(slot).then(|| self.slots[slot].standing())
+    }
+
+    /// Failed inits in a row; of one that is up, what it says itself.
     pub(crate) fn failures(&self, slot: usize) -> u32 {
-        if self.settled(slot) {
+        if let Some(standing) = self.standing(slot) {
+            standing.failures
+        } else if self.settled(slot) {
             0
         } else {
             self.slots[slot].backoff.failures()
@@ -164,7 +186,10 @@ impl Resources {
     }
 
     pub(crate) fn message(&self, slot: usize) -> Option<&Arc<str>> {
-        self.slots[slot].message.as_ref()
+        match self.standing(slot) {
+            Some(standing) => standing.trouble.as_ref(),
+            None => self.slots[slot].message.as_ref(),
+        }
     }
 
     /// When a slot is tried again.
@@ -212,6 +237,7 @@ impl Resources {
                 let this = &mut self.slots[slot];
                 this.incarnation += 1;
                 this.bad = None;
+                this.standing = None;
                 this.access = self.access;
                 this.phase = SlotPhase::Running { again: false };
                 out.push(Step::Init {

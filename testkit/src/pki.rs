@@ -5,7 +5,7 @@
 //! (another cluster).
 
 use std::{
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -86,13 +86,26 @@ impl ClusterCa {
         Self::with_key(name.into(), Arc::new(new_key(name)?))
     }
 
+    /// An authority that is valid in this time only.
+    pub fn lasting(name: &str, validity: Validity) -> Result<Self, PkiError> {
+        let key = Arc::new(new_key(name)?);
+        let params = ca_params(name, validity);
+        let certificate = params.self_signed(&*key).map_err(failed(name))?;
+        Ok(Self {
+            name: name.into(),
+            key,
+            certificate,
+        })
+    }
+
     /// The same authority with a new certificate: same name, same key, another serial number.
     pub fn renewed(&self) -> Result<Self, PkiError> {
         Self::with_key(self.name.clone(), self.key.clone())
     }
 
     fn with_key(name: Arc<str>, key: Arc<KeyPair>) -> Result<Self, PkiError> {
-        let certificate = ca_params(&name).self_signed(&*key).map_err(failed(&name))?;
+        let params = ca_params(&name, Validity::years());
+        let certificate = params.self_signed(&*key).map_err(failed(&name))?;
         Ok(Self {
             name,
             key,
@@ -128,6 +141,29 @@ impl ClusterCa {
         self.sign(&params, "kube-apiserver")
     }
 
+    /// Its private key as PEM (PKCS #8), for whoever signs in its name.
+    pub fn key_pem(&self) -> String {
+        self.key.serialize_pem()
+    }
+
+    /// The certificate of an etcd member as kubeadm makes it: for the node's name, `localhost` and loopback, and for a client too.
+    pub fn etcd_member(&self, node: &str, validity: Validity) -> Result<Leaf, PkiError> {
+        let names = [node, "localhost"].into_iter();
+        let names = names.filter_map(|name| name.try_into().ok());
+        let mut params = leaf_params(node, None, validity, ExtendedKeyUsagePurpose::ServerAuth);
+        params
+            .extended_key_usages
+            .push(ExtendedKeyUsagePurpose::ClientAuth);
+        params.subject_alt_names = names.map(SanType::DnsName).collect();
+        for address in [
+            IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ] {
+            params.subject_alt_names.push(SanType::IpAddress(address));
+        }
+        self.sign(&params, node)
+    }
+
     /// A client certificate for the user `common_name` in `organization`, which Kubernetes reads as a group.
     pub fn client(
         &self,
@@ -147,7 +183,10 @@ impl ClusterCa {
     fn sign(&self, params: &CertificateParams, subject: &str) -> Result<Leaf, PkiError> {
         let key = new_key(subject)?;
         let certificate = params
-            .signed_by(&key, &Issuer::new(ca_params(&self.name), &*self.key))
+            .signed_by(
+                &key,
+                &Issuer::new(ca_params(&self.name, Validity::years()), &*self.key),
+            )
             .map_err(failed(subject))?;
         Ok(Leaf { certificate, key })
     }
@@ -192,8 +231,8 @@ fn failed(subject: &str) -> impl FnOnce(rcgen::Error) -> PkiError {
     }
 }
 
-fn ca_params(name: &str) -> CertificateParams {
-    let mut params = params(name, None, Validity::years());
+fn ca_params(name: &str, validity: Validity) -> CertificateParams {
+    let mut params = params(name, None, validity);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![
         KeyUsagePurpose::KeyCertSign,

@@ -1,6 +1,6 @@
 //! Series of single clusters: of those that are ours, the first by key, and no more than was asked for. What is left out is counted.
 
-use clustercache::{Census, ClusterCache, ClusterState, Phase, Verdict};
+use clustercache::{Census, ClusterCache, ClusterState, Phase, ResourceState, Verdict};
 
 use crate::{
     collector::Series,
@@ -20,9 +20,15 @@ pub(crate) fn gather(cache: &ClusterCache, census: &Census, series: &Series, pag
     if !series.any() {
         return;
     }
-    let mut keys = cache.keys();
+    // Without an engine no cluster is known.
+    let mut keys = cache.keys().unwrap_or_default();
     keys.sort_unstable();
     let shown = keys.iter().filter_map(|key| {
+        // Whatever is not ours costs no more than a look, however much of it there is.
+        let phase = cache.phase(key).ok()?;
+        if matches!(phase, Phase::NotOwned | Phase::Removed) {
+            return None;
+        }
         let labels = label::of_cluster(key)?;
         let state = cache.state(key).ok().filter(|state| state.owned)?;
         Some(Shown { labels, state })
@@ -51,6 +57,10 @@ fn per_cluster(shown: &[Shown], page: &mut Page) {
     each(&names::LAST_SUCCESS, shown, last_success, page);
     let expiry = |state: &ClusterState| state.credential_expires.map(timestamp);
     each(&names::CLUSTER_EXPIRY, shown, expiry, page);
+    let expiry = |of: &ResourceState| of.expires.map(timestamp);
+    each_resource(&names::CLUSTER_RESOURCE_EXPIRY, shown, expiry, page);
+    let failures = |of: &ResourceState| Some(f64::from(of.failures));
+    each_resource(&names::CLUSTER_RESOURCE_FAILURES, shown, failures, page);
     let phases = shown.iter().map(|Shown { labels, state }| {
         let [namespace, name] = labels.clone();
         ([namespace, name, word(state.phase)], 1.0)
@@ -90,6 +100,24 @@ fn each(
 ) {
     let values = shown.iter();
     let values = values.filter_map(|Shown { labels, state }| Some((labels.clone(), value(state)?)));
+    page.many(metric, values);
+}
+
+/// The same of each resource that has one.
+fn each_resource(
+    metric: &Metric,
+    shown: &[Shown],
+    value: impl Fn(&ResourceState) -> Option<f64>,
+    page: &mut Page,
+) {
+    let value = &value;
+    let values = shown.iter().flat_map(|Shown { labels, state }| {
+        state.resources.iter().filter_map(move |resource| {
+            let [namespace, name] = labels.clone();
+            let resource_name = label::escaped(resource.name);
+            Some(([namespace, name, resource_name], value(resource)?))
+        })
+    });
     page.many(metric, values);
 }
 

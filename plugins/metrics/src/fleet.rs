@@ -47,6 +47,10 @@ fn clusters(census: &Census, page: &mut Page) {
     page.one(&names::NOT_READY, number(census.not_ready));
     page.one(&names::HELD, number(census.held_by_brake));
     page.one(&names::REFUSED, number(census.refused));
+    page.one(&names::TROUBLED, number(census.troubled));
+    if let Some(at) = census.nearest_resource_expiry {
+        page.one(&names::RESOURCE_EXPIRY, timestamp(at));
+    }
     if let Some(at) = census.nearest_expiry {
         page.one(&names::EXPIRY, timestamp(at));
     }

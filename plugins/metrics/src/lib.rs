@@ -32,6 +32,8 @@
 //! | `clustercache_held_clusters` | gauge | | clusters whose teardown is withheld by the fleet brake |
 //! | `clustercache_refused_clusters` | gauge | | clusters whose newest kubeconfig or other access was refused, connected or not |
 //! | `clustercache_nearest_credential_expiry_timestamp_seconds` | gauge | | when the first credential ends, or ended; not there if none has an end |
+//! | `clustercache_troubled_clusters` | gauge | | connected clusters of which a resource is up, and what should keep it so fails, such as the renewal of a certificate |
+//! | `clustercache_nearest_resource_expiry_timestamp_seconds` | gauge | | when the first of what resources hold ends, or ended; not there if none says that it does |
 //! | `clustercache_connects_total` | counter | | connections published |
 //! | `clustercache_probes_total` | counter | `result` | health probes that came to an end |
 //! | `clustercache_init_duration_seconds` | histogram | `resource`, `result` | how long inits took, without their waiting to dial |
@@ -58,6 +60,7 @@
 //! | name | type | labels | what it says |
 //! | --- | --- | --- | --- |
 //! | `clustercache_client_requests_total` | counter | `class`, `result` | requests of the clients that `clustercache-client` makes, without health probes; `class` is `call`, `list` or `stream`, `result` is `success` or the label of a failure |
+//! | `clustercache_client_retries_total` | counter | | calls of theirs that were sent again, because a server was too busy |
 //!
 //! # Single clusters
 //!
@@ -72,6 +75,8 @@
 //! | `clustercache_cluster_consecutive_failures` | gauge | | probes that failed in a row |
 //! | `clustercache_cluster_last_success_timestamp_seconds` | gauge | | its last sign of life, if there was one |
 //! | `clustercache_cluster_credential_expiry_timestamp_seconds` | gauge | | when its credential ends, if it does |
+//! | `clustercache_cluster_resource_expiry_timestamp_seconds` | gauge | `resource` | when what a resource holds ends, of each that says so |
+//! | `clustercache_cluster_resource_failures` | gauge | `resource` | how often in a row it failed to come up, or what should keep it up did |
 //! | `clustercache_clusters_without_series` | gauge | | clusters that are left out; without the labels of a cluster |
 //!
 //! The names that dashboards of Cluster API know, on request too ([`cluster_api_names`](CacheMetrics::cluster_api_names)), with the same

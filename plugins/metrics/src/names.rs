@@ -50,6 +50,10 @@ metrics! { FLEET:
     REFUSED = "clustercache_refused_clusters" Gauge [], "Clusters whose newest access was refused, connected or not.";
     EXPIRY = "clustercache_nearest_credential_expiry_timestamp_seconds" Gauge [],
         "When the first credential of a cluster ends, or ended, in seconds since the epoch.";
+    TROUBLED = "clustercache_troubled_clusters" Gauge [],
+        "Connected clusters of which a resource is up, and what should keep it so fails.";
+    RESOURCE_EXPIRY = "clustercache_nearest_resource_expiry_timestamp_seconds" Gauge [],
+        "When the first of what resources hold ends, or ended, in seconds since the epoch.";
     CONNECTS = "clustercache_connects_total" Counter [], "Connections published.";
     PROBES = "clustercache_probes_total" Counter ["result"], "Health probes that came to an end, by result.";
     INITS = "clustercache_init_duration_seconds" Histogram ["resource", "result"],
@@ -84,6 +88,10 @@ metrics! { PER_CLUSTER:
         "The last sign of life of the cluster, in seconds since the epoch.";
     CLUSTER_EXPIRY = "clustercache_cluster_credential_expiry_timestamp_seconds" Gauge [NAMESPACE, NAME],
         "When the credential of the cluster ends, or ended, in seconds since the epoch.";
+    CLUSTER_RESOURCE_EXPIRY = "clustercache_cluster_resource_expiry_timestamp_seconds" Gauge [NAMESPACE, NAME, "resource"],
+        "When what a resource of the cluster holds ends, or ended, in seconds since the epoch.";
+    CLUSTER_RESOURCE_FAILURES = "clustercache_cluster_resource_failures" Gauge [NAMESPACE, NAME, "resource"],
+        "How often in a row a resource of the cluster failed to come up, or what should keep it up did.";
 }
 
 metrics! { CLUSTER_API:
@@ -112,6 +120,14 @@ pub(crate) static REQUESTS: Metric = metric(
     "Requests of the clients of clusters, by class and result.",
 );
 
+#[cfg(any(test, feature = "client"))]
+pub(crate) static RETRIES: Metric = metric(
+    "clustercache_client_retries_total",
+    Counter,
+    &[],
+    "Calls of the clients of clusters that were sent again, because a server was too busy.",
+);
+
 /// The labels of a cluster, as Cluster API names them.
 pub(crate) const NAMESPACE: &str = "cluster_namespace";
 pub(crate) const NAME: &str = "cluster_name";
@@ -136,7 +152,7 @@ mod tests {
     #[test]
     fn each_metric_is_documented_and_nothing_else_is() {
         let docs = include_str!("lib.rs");
-        let alone = &[&WITHOUT_SERIES, &REQUESTS];
+        let alone = &[&WITHOUT_SERIES, &REQUESTS, &RETRIES];
         let all = [FLEET, PER_CLUSTER, CLUSTER_API, alone].concat();
         for metric in &all {
             let line = line(metric);

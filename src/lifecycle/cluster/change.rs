@@ -51,6 +51,7 @@ impl Cluster {
         if std::mem::replace(&mut self.removal, Removal::No).is_gone() {
             // Its last connections are still on their way out; for everybody else it is named for the first time.
             self.identity += 1;
+            cx.out.push(Action::NewIdentity);
             cx.tell(Changes::KNOWN);
         } else if !self.is_same(&claim) {
             // Kind 3: another cluster has the name. Nothing of the old is served from now on.
@@ -87,11 +88,19 @@ impl Cluster {
     fn is_same(&self, claim: &Claim) -> bool {
         match (&self.claim.upsert.identity, &claim.upsert.identity) {
             (Identity::Uid(old), Identity::Uid(new)) => old == new,
-            (Identity::ByCa, Identity::ByCa) => match (&self.access, &claim.upsert.access) {
-                (Some(old), SourcedAccess::Ready(new)) => old.continues(new),
+            (Identity::Uid(_), _) | (_, Identity::Uid(_)) => false,
+            _ => match (self.place(), claim.upsert.place()) {
+                (Some(old), Some(new)) => old.continues(new),
                 _ => true,
             },
-            _ => false,
+        }
+    }
+
+    /// Where it is, as far as is known.
+    fn place(&self) -> Option<&ClusterAccess> {
+        match &self.claim.upsert.identity {
+            Identity::ByCaOf(place) => Some(place),
+            _ => self.access.as_ref(),
         }
     }
 

@@ -6,7 +6,7 @@ use super::{Action, Cluster, Cx, Life, Removal};
 use crate::{
     Changes, FailureKind, Generation, Stage, TeardownReason,
     lifecycle::resources::{Failure, Outcome, carries_health},
-    resource::Then,
+    resource::{Standing, Then},
 };
 
 impl Cluster {
@@ -100,6 +100,30 @@ impl Cluster {
             if counted == Some(true) {
                 self.error(stage, FailureKind::Other, text, cx);
             }
+        }
+        self.settle(cx);
+    }
+
+    /// A resource says how it stands, while it is up.
+    pub(crate) fn stands(
+        &mut self,
+        generation: Generation,
+        slot: usize,
+        incarnation: u32,
+        standing: Standing,
+        cx: &mut Cx<'_>,
+    ) {
+        let trouble = standing.trouble.clone();
+        let counted = self.step(generation, cx, |resources, _, _| {
+            resources.stands(slot, incarnation, standing)
+        });
+        if counted != Some(true) {
+            return;
+        }
+        cx.tell(Changes::STATE);
+        if let Some(text) = trouble {
+            let stage = Stage::Resource(cx.plan.name(slot));
+            self.error(stage, FailureKind::Other, &text, cx);
         }
         self.settle(cx);
     }

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::{Action, Changes, Cluster, Cx, Life, Removal};
 use crate::{
-    AccessState, ClusterAccess, ClusterState, Generation, LastError, Phase, ResourcePhase,
-    ResourceState, SourcedAccess, Stall, Verdict,
+    AccessState, ClusterAccess, ClusterState, Generation, Identity, LastError, Phase,
+    ResourcePhase, ResourceState, SourcedAccess, Stall, Verdict,
     clock::Clock,
     lifecycle::detector::Detector,
     plan::Plan,
@@ -50,6 +50,11 @@ impl Cluster {
 
     pub(crate) fn identity(&self) -> u64 {
         self.identity
+    }
+
+    /// What its source says that makes it this one.
+    pub(crate) fn named(&self) -> &Identity {
+        &self.claim.upsert.identity
     }
 
     /// The newest access, if the cluster is ours.
@@ -112,7 +117,10 @@ impl Cluster {
         let (probes_succeeded, probes_failed) = self.probes.read();
         ClusterState {
             key: upsert.key.clone(),
-            identity: upsert.identity.clone(),
+            identity: match &upsert.identity {
+                Identity::ByCaOf(_) => Identity::ByCa,
+                identity => identity.clone(),
+            },
             source: Arc::clone(&sources[self.claim.source]),
             shadowed: self
                 .claim
@@ -193,6 +201,7 @@ impl Cluster {
 fn resource_state(life: Option<&Life>, plan: &Plan, slot: usize) -> ResourceState {
     let planned = plan.slot(slot);
     let resources = life.map(|life| &life.resources);
+    let standing = resources.and_then(|resources| resources.standing(slot));
     ResourceState {
         name: planned.name,
         essential: planned.essential,
@@ -201,5 +210,6 @@ fn resource_state(life: Option<&Life>, plan: &Plan, slot: usize) -> ResourceStat
         message: resources
             .and_then(|resources| resources.message(slot))
             .cloned(),
+        expires: standing.and_then(|standing| standing.expires),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{Failure, Rules};
-use crate::{FailureKind, lifecycle::backoff::Backoff};
+use crate::{FailureKind, lifecycle::backoff::Backoff, resource::Standing};
 
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -19,6 +19,8 @@ pub(super) struct Slot {
     /// It was not applicable, and was not up since: nobody misses it while it is asked again.
     pub(super) excused: bool,
     pub(super) message: Option<Arc<str>>,
+    /// What it says of itself, if that is anything. Boxed: few say something.
+    pub(super) standing: Option<Box<Standing>>,
     /// It was said to have gone bad before its init was known to be over.
     pub(super) bad: Option<Arc<str>>,
     /// Refusals of the credential in a row: they have a schedule of their own.
@@ -47,6 +49,10 @@ pub(super) enum SlotPhase {
 }
 
 impl Slot {
+    pub(super) fn standing(&self) -> &Standing {
+        self.standing.as_deref().unwrap_or(&Standing::WELL)
+    }
+
     pub(super) fn up(&mut self, now: Instant) {
         self.phase = SlotPhase::Up;
         self.up_since = Some(now);

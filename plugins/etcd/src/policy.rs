@@ -1,0 +1,105 @@
+//! How long a private key is used, and by whom.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::{
+    EtcdKeyCounts, IssueError, KeyAlgorithm,
+    flight::Flight,
+    key::ClientKey,
+    work::{self, Kind},
+};
+
+/// Whose a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// A cluster's, for as long as it is known.
+    PerCluster,
+    /// One certificate's.
+    PerCertificate,
+    /// The whole process's: one of each algorithm that is asked for.
+    Shared,
+}
+
+/// A key that is wanted.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) algorithm: KeyAlgorithm,
+    /// It must have been made after the key was rotated so often.
+    pub(crate) rotation: u64,
+    /// It must not be older.
+    pub(crate) max_age: Option<Duration>,
+}
+
+/// A key that is used for several certificates. It is made once, whoever wants it, and dropped with its last user when another is made.
+#[derive(Default)]
+pub(crate) struct KeyCell {
+    key: Mutex<Option<(u64, Arc<ClientKey>)>>,
+    flight: Arc<Flight>,
+}
+
+impl KeyCell {
+    pub(crate) async fn get(
+        self: &Arc<Self>,
+        wanted: Wanted,
+        counts: &Arc<EtcdKeyCounts>,
+    ) -> Result<Arc<ClientKey>, IssueError> {
+        loop {
+            if let Some(key) = self.has(wanted) {
+                return Ok(key);
+            }
+            let making = || Arc::clone(self).make(wanted, Arc::clone(counts));
+            self.flight.join(making).landed().await?;
+        }
+    }
+
+    /// The key, if it is as wanted.
+    pub(crate) fn has(&self, wanted: Wanted) -> Option<Arc<ClientKey>> {
+        let key = self.lock();
+        let (rotation, key) = key.as_ref()?;
+        let age = key.born.elapsed();
+        let is_it = key.algorithm == wanted.algorithm
+            && *rotation >= wanted.rotation
+            && wanted.max_age.is_none_or(|most| age < most);
+        is_it.then(|| Arc::clone(key))
+    }
+
+    /// Nobody will want it any more.
+    pub(crate) fn clear(&self) {
+        let old = self.lock().take();
+        drop(old);
+    }
+
+    async fn make(
+        self: Arc<Self>,
+        wanted: Wanted,
+        counts: Arc<EtcdKeyCounts>,
+    ) -> Result<(), IssueError> {
+        let key = generate(wanted.algorithm, &counts).await?;
+        let old = self.lock().replace((wanted.rotation, Arc::new(key)));
+        drop(old);
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(u64, Arc<ClientKey>)>> {
+        self.key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes a key, and counts it.
+pub(crate) async fn generate(
+    algorithm: KeyAlgorithm,
+    counts: &EtcdKeyCounts,
+) -> Result<ClientKey, IssueError> {
+    if !algorithm.is_available() {
+        return Err(IssueError::Unavailable { algorithm });
+    }
+    let born = Instant::now();
+    let key = work::run(Kind::Key, move || ClientKey::generate(algorithm, born)).await?;
+    counts.key();
+    Ok(key)
+}
