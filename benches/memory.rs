@@ -73,7 +73,7 @@ async fn print(served: &Served, ours: bool) -> anyhow::Result<()> {
         let started = cache.wait_for_start(Duration::from_secs(60)).await?;
         ensure!(started, "not connected in time");
         // As the bare side does: a client that nobody asked for is not made.
-        for key in cache.keys() {
+        for key in cache.keys()? {
             cache.client(&key)?.apiserver_version().await?;
         }
         tokio::time::sleep(IDLE).await;

@@ -47,7 +47,7 @@ impl ClusterResource for Uptime {
         let seconds = value.load(Ordering::Relaxed);
         println!(
             "{}: was up for {seconds} s ({:?})",
-            cx.key().name(),
+            cx.key().shown(),
             cx.reason()
         );
     }

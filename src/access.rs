@@ -101,6 +101,13 @@ impl PartialEq for ClusterAccess {
 
 impl Eq for ClusterAccess {}
 
+impl std::hash::Hash for ClusterAccess {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.ca.fingerprint().hash(state);
+        self.0.credential.fingerprint().hash(state);
+    }
+}
+
 impl fmt::Debug for ClusterAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClusterAccess")

@@ -60,7 +60,7 @@ pub struct Builder {
     sources: Vec<Arc<dyn ClusterSource>>,
     filters: Vec<Filter>,
     providers: Vec<Candidate>,
-    health: Vec<(TypeId, &'static str)>,
+    health: Vec<HealthFrom>,
     options: Options,
 }
 
@@ -70,11 +70,18 @@ struct Candidate {
     type_name: &'static str,
     essential: bool,
     /// The same provider as its type, for `health_from`.
-    typed: Arc<dyn std::any::Any + Send + Sync>,
-    as_health: Option<AsHealth>,
+    typed: Typed,
 }
 
-type AsHealth = fn(&Arc<dyn std::any::Any + Send + Sync>) -> Option<Arc<dyn Health>>;
+/// Who is to give the verdict. Found among the providers at `build`, whatever the order of the calls.
+struct HealthFrom {
+    type_id: TypeId,
+    type_name: &'static str,
+    of: fn(&Typed) -> Option<Arc<dyn Health>>,
+}
+
+/// An `Arc<R>` of a provider.
+type Typed = Arc<dyn std::any::Any + Send + Sync>;
 
 impl Builder {
     /// Adds a source. Of several that name a key, the one added first wins.
@@ -107,22 +114,16 @@ impl Builder {
             essential: stand_in.essential,
             provider: Arc::new(stand_in),
             typed: Arc::new(()),
-            as_health: None,
         });
         self
     }
 
     /// Says which provider gives the verdict on a connection: exactly one, and it must be essential.
     pub fn health_from<R: HealthCheck>(mut self) -> Self {
-        self.health
-            .push((TypeId::of::<R>(), std::any::type_name::<R>()));
-        let as_health: AsHealth =
-            |typed| Some(erase_health(Arc::clone(typed).downcast::<R>().ok()?));
-        // Found again at `build`, whatever the order of the calls.
-        self.providers.iter_mut().for_each(|candidate| {
-            if candidate.provider.type_id() == TypeId::of::<R>() {
-                candidate.as_health = Some(as_health);
-            }
+        self.health.push(HealthFrom {
+            type_id: TypeId::of::<R>(),
+            type_name: std::any::type_name::<R>(),
+            of: |typed| Some(erase_health(Arc::clone(typed).downcast::<R>().ok()?)),
         });
         self
     }
@@ -140,7 +141,6 @@ impl Builder {
             type_name: std::any::type_name::<R>(),
             essential,
             typed,
-            as_health: None,
         });
         self
     }
@@ -189,28 +189,26 @@ impl Builder {
         }
         if self.health.len() > 1 {
             mistakes.push(Mistake::ManyHealth(
-                self.health.iter().map(|(_, name)| *name).collect(),
+                self.health.iter().map(|from| from.type_name).collect(),
             ));
         }
         let specs: Vec<Spec> = self.providers.iter().map(Candidate::spec).collect();
-        let planned = Plan::new(&specs, self.health.first().copied());
-        let plan = match planned {
-            Ok(plan) if mistakes.is_empty() => Arc::new(plan),
-            Ok(_) => return Err(StartError { mistakes }),
-            Err(errors) => {
-                mistakes.extend(errors.into_iter().map(Mistake::Plan));
-                return Err(StartError { mistakes });
+        let from = self.health.first();
+        let planned = Plan::new(&specs, from.map(|from| (from.type_id, from.type_name)));
+        let planned = planned
+            .map_err(|errors| mistakes.extend(errors.into_iter().map(Mistake::Plan)))
+            .ok();
+        let health = from.zip(planned.as_ref()).and_then(|(from, plan)| {
+            let health = (from.of)(&self.providers[plan.slot(plan.health()).spec].typed);
+            if health.is_none() {
+                mistakes.push(Mistake::HealthFromStandIn(from.type_name));
             }
+            health
+        });
+        let (Some(plan), Some(health), true) = (planned, health, mistakes.is_empty()) else {
+            return Err(StartError { mistakes });
         };
-        let of_health = &self.providers[plan.slot(plan.health()).spec];
-        let health = of_health
-            .as_health
-            .and_then(|as_health| as_health(&of_health.typed));
-        let Some(health) = health else {
-            return Err(StartError {
-                mistakes: vec![Mistake::HealthBeforeResource],
-            });
-        };
+        let plan = Arc::new(plan);
         let providers = plan
             .slots()
             .map(|(_, slot)| self.providers[slot.spec].registered())
@@ -313,10 +311,126 @@ pub enum Mistake {
     /// More than one provider was named for the verdict.
     #[error("health_from is called {} times ({}); name one provider", .0.len(), .0.join(", "))]
     ManyHealth(Vec<&'static str>),
-    /// The provider of the verdict was named before it was registered.
-    #[error("health_from is called before its provider is registered; call .resource() first")]
-    HealthBeforeResource,
+    /// The verdict is to come from a [`StandIn`](crate::StandIn), which checks nothing.
+    #[error(
+        "health_from names {0}, in whose place there is a stand-in, which checks nothing; name another provider"
+    )]
+    HealthFromStandIn(&'static str),
     /// Something in how the providers depend on each other.
     #[error(transparent)]
     Plan(PlanError),
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::{
+        Answer, CheckContext, CheckError, InitContext, InitError, MemorySource, Requires, StandIn,
+    };
+
+    struct Health;
+
+    #[async_trait]
+    impl ClusterResource for Health {
+        type Value = ();
+
+        fn name(&self) -> &'static str {
+            "health"
+        }
+
+        fn mistakes(&self) -> Vec<String> {
+            vec!["it was given nothing".into()]
+        }
+
+        async fn init(&self, _: &InitContext) -> Result<(), InitError> {
+            Ok(())
+        }
+    }
+
+    #[async_trait]
+    impl HealthCheck for Health {
+        async fn check(&self, (): &(), _: &CheckContext) -> Result<Answer, CheckError> {
+            Ok(Answer::Ready)
+        }
+    }
+
+    /// Requires what nobody registered.
+    struct Lonely;
+
+    #[async_trait]
+    impl ClusterResource for Lonely {
+        type Value = ();
+
+        fn name(&self) -> &'static str {
+            "lonely"
+        }
+
+        fn requires(&self) -> Requires {
+            Requires::nothing().resource::<Health>()
+        }
+
+        async fn init(&self, _: &InitContext) -> Result<(), InitError> {
+            Ok(())
+        }
+    }
+
+    fn mistakes(builder: Builder) -> Vec<Mistake> {
+        let error = builder.build().map(|_| ()).expect_err("it has mistakes");
+        error.mistakes().to_vec()
+    }
+
+    #[test]
+    fn mistakes_of_every_kind_are_reported_at_once() {
+        let found = mistakes(
+            Builder::default()
+                .configure(|options| options.dial.silent = 0)
+                .health_from::<Health>()
+                .health_from::<Health>()
+                .resource(Health)
+                .resource(Health),
+        );
+        let is = |kind: fn(&Mistake) -> bool| found.iter().any(kind);
+        assert!(is(|it| matches!(it, Mistake::Option(_))), "{found:?}");
+        assert!(is(|it| matches!(it, Mistake::Given { .. })), "{found:?}");
+        assert!(is(|it| matches!(it, Mistake::NoSource)), "{found:?}");
+        assert!(is(
+            |it| matches!(it, Mistake::ManyHealth(names) if names.len() == 2)
+        ));
+        assert!(is(|it| matches!(it, Mistake::Plan(_))), "{found:?}");
+    }
+
+    #[test]
+    fn who_gives_the_verdict_may_be_named_before_it_is_registered() {
+        let builder = Builder::default()
+            .source(MemorySource::new("test"))
+            .health_from::<Health>()
+            .resource(Health);
+        // But for what the provider itself says, nothing is wrong.
+        let found = mistakes(builder);
+        assert!(matches!(&found[..], [Mistake::Given { .. }]), "{found:?}");
+    }
+
+    #[test]
+    fn a_stand_in_gives_no_verdict() {
+        let stand_in = StandIn::<Health>::new("health", |_| async { Ok(()) });
+        let builder = Builder::default().source(MemorySource::new("test"));
+        let found = mistakes(builder.stand_in(stand_in).health_from::<Health>());
+        assert!(
+            matches!(&found[..], [Mistake::HealthFromStandIn(name)] if name.contains("Health")),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn what_nobody_registered_cannot_be_required() {
+        let builder = Builder::default().source(MemorySource::new("test"));
+        let found = mistakes(builder.resource(Lonely).health_from::<Health>());
+        assert!(
+            found.iter().all(|it| matches!(it, Mistake::Plan(_))),
+            "{found:?}"
+        );
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
 }

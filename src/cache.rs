@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     Builder, Census, ClusterAccess, ClusterKey, ClusterResource, ClusterState, Counters, Dials,
-    EngineStatus, Generation, GetError, Resource, ShutdownReport, Subscribers, Subscription,
+    EngineStatus, Generation, GetError, Phase, Resource, ShutdownReport, Subscribers, Subscription,
     WaitError, WouldDeadlock,
     hook::{guarded, may_wait},
     inbox::Command,
@@ -79,20 +79,27 @@ impl ClusterCache {
             .read(key, |entry| entry.state(&self.shared.registry.clock))
     }
 
-    /// All known keys, in no order.
-    pub fn keys(&self) -> Vec<ClusterKey> {
-        self.shared.registry.keys()
+    /// What a cluster is, without the rest of its [`state`](Self::state), of which nothing is cloned.
+    pub fn phase(&self, key: &ClusterKey) -> Result<Phase, GetError> {
+        let registry = &self.shared.registry;
+        registry.read(key, |entry| entry.load().state.phase)
+    }
+
+    /// All keys that are known by now, in no order: all of the sources' once [`wait_for_start`](Self::wait_for_start) has returned.
+    pub fn keys(&self) -> Result<Vec<ClusterKey>, GetError> {
+        self.shared.registry.check_running()?;
+        Ok(self.shared.registry.keys())
     }
 
     /// Everything that is known of all clusters, by key.
-    pub fn states(&self) -> Vec<ClusterState> {
+    pub fn states(&self) -> Result<Vec<ClusterState>, GetError> {
         let mut states: Vec<_> = self
-            .keys()
+            .keys()?
             .iter()
             .filter_map(|key| self.shared.registry.state(key))
             .collect();
         states.sort_by(|a, b| a.key.cmp(&b.key));
-        states
+        Ok(states)
     }
 
     /// What changes, as a stream. It begins with every known cluster.
@@ -200,7 +207,8 @@ impl ClusterCache {
         &self.shared.counters
     }
 
-    /// How many clusters are what just now. It looks at each, and reads no state: some tens of nanoseconds a cluster.
+    /// How many clusters are what just now; none where no engine [runs](Self::status). It looks at each, and reads no state: some tens of
+    /// nanoseconds a cluster.
     pub fn census(&self) -> Census {
         self.shared.registry.census()
     }

@@ -2,7 +2,7 @@
 
 use std::{
     future::Future,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -36,6 +36,8 @@ pub(crate) struct Attempt {
     pub(crate) built_on: Box<[Value]>,
     /// Made when it first waits for a permit.
     pub(crate) paused: OnceLock<Box<Paused>>,
+    /// Whether its value is asked to take an access.
+    pub(crate) asked: AtomicBool,
 }
 
 /// A declared need was read as something else than what was declared.

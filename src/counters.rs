@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{FailureKind, lifecycle::detector::ProbeResult, plan::Plan};
+use crate::{FailureKind, lifecycle::detector::ProbeResult, plan::Plan, resource::escaped};
 
 mod durations;
 
@@ -108,8 +108,14 @@ impl Counters {
         self.stalls.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn panicked(&self, who: &str) {
-        bump(&self.panics, who);
+    /// The first is a warning, repeats are for who debugs: a fleet of thousands repeats itself.
+    pub(crate) fn panicked(&self, who: &str, panic: &str) {
+        let panic = escaped(panic);
+        if bump(&self.panics, who) == 1 {
+            tracing::warn!(who, %panic, "a hook panicked");
+        } else {
+            tracing::debug!(who, %panic, "a hook panicked");
+        }
     }
 
     pub(crate) fn rebuilt(&self, who: &str) {
@@ -117,13 +123,14 @@ impl Counters {
     }
 
     pub(crate) fn polled(&self, who: &str, took: Duration, most: Duration) {
-        if took > most {
-            bump(&self.slow_polls, who);
-            tracing::warn!(
-                who,
-                ?took,
-                "a hook blocked its thread; move blocking work to spawn_blocking"
-            );
+        const WHAT: &str = "a hook blocked its thread; move blocking work to spawn_blocking";
+        if took <= most {
+            return;
+        }
+        if bump(&self.slow_polls, who) == 1 {
+            tracing::warn!(who, ?took, "{WHAT}");
+        } else {
+            tracing::debug!(who, ?took, "{WHAT}");
         }
     }
 
@@ -212,10 +219,10 @@ fn read(counts: &Mutex<BTreeMap<Box<str>, u64>>) -> BTreeMap<Box<str>, u64> {
         .clone()
 }
 
-fn bump(counts: &Mutex<BTreeMap<Box<str>, u64>>, who: &str) {
-    *counts
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .entry(who.into())
-        .or_default() += 1;
+/// How many there are now.
+fn bump(counts: &Mutex<BTreeMap<Box<str>, u64>>, who: &str) -> u64 {
+    let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = counts.entry(who.into()).or_default();
+    *count += 1;
+    *count
 }

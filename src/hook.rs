@@ -140,7 +140,7 @@ pub(crate) fn call<T>(
     let begun = Instant::now();
     let result = catch(hook);
     counters.polled(who, begun.elapsed(), SLOW_POLL);
-    result.inspect_err(|_| counters.panicked(who))
+    result.inspect_err(|panic| counters.panicked(who, panic))
 }
 
 /// Calls foreign code; an error is the message of its panic. What it panicked with is foreign too: if that panics in its drop, what is

@@ -13,7 +13,8 @@ use crate::resource::is_hostile;
 /// An optional namespace, and a name; cheap to clone, hash and compare.
 ///
 /// It prints as client-go's `NamespacedName` does: `ns/name`, and `/name` without a namespace. What it prints parses back to
-/// itself, also when the name has slashes in it, as the contexts that `aws eks update-kubeconfig` writes have.
+/// itself, also when the name has slashes in it, as the contexts that `aws eks update-kubeconfig` writes have. In a log, print it
+/// [`shown`](Self::shown).
 ///
 /// ```
 /// use clustercache::ClusterKey;
@@ -55,8 +56,16 @@ impl ClusterKey {
         &self.0
     }
 
-    /// As errors and logs show it: a name may come from a document of somebody else's.
-    pub(crate) fn shown(&self) -> Shown<'_> {
+    /// As errors and logs show it: a name may come from a document of somebody else's, so control characters in it, and those that turn
+    /// text, are escaped. It does not parse back.
+    ///
+    /// ```
+    /// use clustercache::ClusterKey;
+    ///
+    /// let key = ClusterKey::new("fleet", "a\n2026-01-01 INFO all is well");
+    /// assert_eq!(key.shown().to_string(), r"fleet/a\n2026-01-01 INFO all is well");
+    /// ```
+    pub fn shown(&self) -> impl fmt::Display + '_ {
         Shown(&self.0)
     }
 
@@ -65,8 +74,8 @@ impl ClusterKey {
     }
 }
 
-/// A key with what could forge a line escaped. It does not parse back.
-pub(crate) struct Shown<'a>(&'a str);
+/// A key with what could forge a line escaped.
+struct Shown<'a>(&'a str);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

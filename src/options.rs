@@ -260,6 +260,7 @@ impl Options {
             ("brake.release_after", brake.release_after),
             ("retry.first", retry.first),
             ("retry.most", retry.most),
+            ("retry.forget_after", retry.forget_after),
             ("end.shutdown", end.shutdown),
             ("source.higher_first", source.higher_first),
         ];
@@ -331,18 +332,101 @@ mod tests {
         assert_eq!(Options::default().mistakes(), Vec::<String>::new());
     }
 
+    /// A change, and how the mistake that it makes begins.
+    type Row = (fn(&mut Options), &'static str);
+
+    const MISTAKES: [Row; 25] = [
+        (
+            |o| o.health.probe_after = ZERO,
+            "health.probe_after is zero",
+        ),
+        (
+            |o| o.health.probe_timeout = ZERO,
+            "health.probe_timeout is zero",
+        ),
+        (
+            |o| o.health.suspect_interval = ZERO,
+            "health.suspect_interval is zero",
+        ),
+        (
+            |o| o.health.held_interval = ZERO,
+            "health.held_interval is zero",
+        ),
+        (
+            |o| o.health.authenticate_every = ZERO,
+            "health.authenticate_every is zero",
+        ),
+        (
+            |o| o.health.stall_after = ZERO,
+            "health.stall_after is zero",
+        ),
+        (
+            |o| o.health.down_failures = 0,
+            "health.down_failures is zero",
+        ),
+        (
+            |o| o.health.unauthorized_retries = vec![],
+            "health.unauthorized_retries is empty",
+        ),
+        (
+            |o| o.health.unauthorized_retries[0] = ZERO,
+            "health.unauthorized_retries is empty",
+        ),
+        (
+            |o| o.health.unauthorized_retries[0] = LONGEST * 2,
+            "retry.most or one of",
+        ),
+        (|o| o.brake.up_since = ZERO, "brake.up_since is zero"),
+        (
+            |o| o.brake.release_after = ZERO,
+            "brake.release_after is zero",
+        ),
+        (
+            |o| o.brake.share_percent = 101,
+            "brake.release_percent is above",
+        ),
+        (
+            |o| o.brake.release_percent = 99,
+            "brake.release_percent is above",
+        ),
+        (|o| o.retry.first = ZERO, "retry.first is zero"),
+        (|o| o.retry.first = secs(3_600), "retry.first is above"),
+        (|o| o.retry.most = LONGEST * 2, "retry.most or one of"),
+        (
+            |o| o.retry.forget_after = ZERO,
+            "retry.forget_after is zero",
+        ),
+        (|o| o.dial.per_second = 0, "dial.per_second is zero"),
+        (|o| o.dial.silent = 0, "dial.silent is zero"),
+        (|o| o.dial.handshakes = 0, "dial.handshakes is zero"),
+        (|o| o.end.shutdown = ZERO, "end.shutdown is zero"),
+        (|o| o.end.shutdown = LONGEST * 2, "end.shutdown is longer"),
+        (
+            |o| o.source.higher_first = ZERO,
+            "source.higher_first is zero",
+        ),
+        (|o| o.events.pending = 0, "events.pending is zero"),
+    ];
+
+    const ZERO: Duration = Duration::ZERO;
+
     #[test]
-    fn all_mistakes_are_reported_at_once_by_name() {
+    fn each_mistake_is_named_with_its_option() {
+        for (change, begins) in MISTAKES {
+            let mut options = Options::default();
+            change(&mut options);
+            let mistakes = options.mistakes();
+            assert_eq!(mistakes.len(), 1, "{begins}: {mistakes:?}");
+            assert!(mistakes[0].starts_with(begins), "{begins}: {mistakes:?}");
+        }
+    }
+
+    #[test]
+    fn all_mistakes_are_reported_at_once() {
         let mut options = Options::default();
         options.health.probe_after = Duration::ZERO;
         options.dial.silent = 0;
-        options.retry.most = millis(1);
-        let text = options.mistakes().join("\n");
-        assert!(
-            ["health.probe_after", "dial.silent", "retry.first"]
-                .iter()
-                .all(|name| text.contains(name)),
-            "{text}"
-        );
+        options.events.pending = 0;
+        assert_eq!(options.mistakes().len(), 3);
     }
 }

@@ -88,6 +88,24 @@ impl Upsert {
         }
     }
 
+    /// The same with an access that is waited for.
+    pub fn gated(key: ClusterKey, why: impl Into<Arc<str>>) -> Self {
+        Self {
+            key,
+            identity: Identity::ByCa,
+            labels: Labels::default(),
+            access: SourcedAccess::Gated(why.into()),
+        }
+    }
+
+    /// The same cluster, whose access is not ready, though it will be one to where this one leads: if that is another cluster than before,
+    /// nothing of the old one is served any more.
+    #[must_use]
+    pub fn leading_to(mut self, place: ClusterAccess) -> Self {
+        self.identity = Identity::ByCaOf(place);
+        self
+    }
+
     /// The same cluster, known by a UID.
     #[must_use]
     pub fn with_uid(mut self, uid: impl Into<Arc<str>>) -> Self {
@@ -100,6 +118,16 @@ impl Upsert {
     pub fn with_labels(mut self, labels: impl IntoIterator<Item = (String, String)>) -> Self {
         self.labels = Labels(Arc::new(labels.into_iter().collect()));
         self
+    }
+}
+
+impl Upsert {
+    /// Where it is, as far as it says so.
+    pub(crate) fn place(&self) -> Option<&ClusterAccess> {
+        match (&self.access, &self.identity) {
+            (SourcedAccess::Ready(access), _) | (_, Identity::ByCaOf(access)) => Some(access),
+            _ => None,
+        }
     }
 }
 
@@ -125,6 +153,18 @@ pub enum Identity {
     Uid(Arc<str>),
     /// Nothing but its CA: a bundle that shares a public key with the last one is the same cluster, any other is a new one.
     ByCa,
+    /// As [`ByCa`](Self::ByCa), where the access is not ready though it is known already where it leads: to here. What its credential
+    /// is does not count.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "ca_fingerprint"))]
+    ByCaOf(ClusterAccess),
+}
+
+#[cfg(feature = "serde")]
+fn ca_fingerprint<S: serde::Serializer>(
+    place: &ClusterAccess,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&place.ca().fingerprint())
 }
 
 /// A cluster's labels.

@@ -42,7 +42,7 @@ macro_rules! plain {
 
 const A: fn() -> clustercache::ClusterKey = || key("a");
 
-const CALLS: [Call; 43] = [
+const CALLS: [Call; 44] = [
     (
         "ClusterCache::builder",
         plain!(_cache, ClusterCache::builder().build().err()),
@@ -51,6 +51,7 @@ const CALLS: [Call; 43] = [
     ("ClusterCache::cluster", plain!(cache, cache.cluster(&A()))),
     ("ClusterCache::access", plain!(cache, cache.access(&A()))),
     ("ClusterCache::state", plain!(cache, cache.state(&A()))),
+    ("ClusterCache::phase", plain!(cache, cache.phase(&A()))),
     ("ClusterCache::keys", plain!(cache, cache.keys())),
     ("ClusterCache::states", plain!(cache, cache.states())),
     (

@@ -114,7 +114,7 @@ async fn the_census_is_what_the_states_say() {
         ]
     );
     for (phase, count) in census.phases() {
-        let states = cache.states();
+        let states = cache.states().unwrap();
         let so = states.iter().filter(|state| state.phase == phase);
         assert_eq!(so.count(), count, "{phase}");
     }

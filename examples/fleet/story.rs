@@ -44,7 +44,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let rows = Rows::follow(&cache, &screen);
     story.goes_on().await?;
 
-    let states = cache.states();
+    let states = cache.states()?;
     let connected = states.iter().filter(|state| state.phase.is_connected());
     let (clusters, connected) = (states.len(), connected.count());
     rows.abort(); // the table stays as it is

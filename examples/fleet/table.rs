@@ -68,7 +68,8 @@ impl Rows {
 
     fn show(&self) {
         let now = self.cache.now();
-        let states = self.cache.states();
+        // Without an engine there is nothing to show.
+        let states = self.cache.states().unwrap_or_default();
         let rows = states.iter().map(|state| self.row(state, now)).collect();
         self.screen.show(rows);
     }
@@ -106,7 +107,7 @@ impl Rows {
         let since = now.duration_since(state.since).unwrap_or_default();
         Row {
             order: order(&state.key.to_string()),
-            name: state.key.to_string().trim_start_matches('/').into(),
+            name: state.key.shown().to_string().trim_start_matches('/').into(),
             status: status(state),
             age: age(since),
             version: version.map_or_else(String::new, |(_, version)| version.clone()),

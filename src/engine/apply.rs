@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, OnceLock, atomic::Ordering},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::{runtime::Handle, time::Instant};
@@ -288,6 +291,7 @@ impl Running {
                 .filter_map(|need| Some(connection.current(*need)?.value))
                 .collect(),
             paused: OnceLock::new(),
+            asked: AtomicBool::new(false),
             connection: Arc::clone(&connection),
         };
         let cx = InitContext(Arc::new(attempt));

@@ -283,11 +283,19 @@ impl TakeDown {
     }
 }
 
-/// A runtime that ends drops its tasks: then what is left goes at once, still the newest first.
+/// A runtime that ends drops its tasks: then what is left goes at once, still the newest first. An init that blocks its thread meanwhile
+/// finds that nobody waits for it, and drops what it made.
 impl Drop for TakeDown {
     fn drop(&mut self) {
         if self.done.is_set() {
             return;
+        }
+        for attempt in self.connection.running() {
+            if self.takes(attempt.slot) {
+                attempt.life.moments.set(Moment::Stop);
+                attempt.life.moments.set(Moment::Killed);
+                self.connection.give_up(&attempt);
+            }
         }
         while let Some(up) = self.connection.pop(|slot| self.takes(slot)) {
             up.attempt.life.moments.set(Moment::Retired);
@@ -296,10 +304,12 @@ impl Drop for TakeDown {
             let who = self.shared().plan.name(up.slot());
             let _ = hook::call(&self.shared().counters, who, || drop(up));
         }
+        self.done.set();
     }
 }
 
-/// Asks what is up, in order, whether it takes the newest access.
+/// Asks what is up, in order, whether it takes the newest access. One whose last answer is still to come, beyond its limit, is not asked: it
+/// might take the older access after the newer one.
 pub(super) async fn refresh(connection: Arc<Connection>, slots: Vec<usize>) {
     let access = connection.access();
     let mut rebuild = None;
@@ -307,6 +317,12 @@ pub(super) async fn refresh(connection: Arc<Connection>, slots: Vec<usize>) {
         let Some(up) = connection.value(slot) else {
             continue;
         };
+        if up.attempt.asked.swap(true, Ordering::AcqRel) {
+            let who = connection.shared.plan.name(slot);
+            let _ = hook::call(&connection.shared.counters, who, || drop(up));
+            rebuild = Some(slot);
+            break;
+        }
         let limit = connection.shared.providers[slot].init_timeout;
         let (shared, access) = (Arc::clone(&connection.shared), access.clone());
         let asked = async move { takes(&shared, up, &access) };
@@ -326,11 +342,22 @@ fn takes(shared: &Shared, up: Up, access: &ClusterAccess) -> bool {
     let (who, provider) = (shared.plan.name(slot), &shared.providers[slot].provider);
     // We may be the last who hold it: its drop is foreign code too, and must not cost the answer.
     let refresh = hook::call(&shared.counters, who, || {
+        let asked = Asked(&up.attempt);
         let refresh = provider.refresh(&up.value, access);
+        drop(asked);
         drop(up);
         refresh
     });
     matches!(refresh, Ok(Refresh::Unchanged | Refresh::InPlace))
+}
+
+/// A value that is asked to take an access, until it has answered or panicked.
+struct Asked<'a>(&'a Attempt);
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.0.asked.store(false, Ordering::Release);
+    }
 }
 
 /// Sends one probe. While all is `calm`, an answer that changes nothing wakes nobody.

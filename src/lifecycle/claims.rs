@@ -121,7 +121,8 @@ impl Claims {
             }
             Word::Remove { key, identity } => self.change(key, |entries| {
                 entries.retain(|entry| {
-                    let same = identity == Identity::ByCa || identity == entry.upsert.identity;
+                    let by_name = matches!(identity, Identity::ByCa | Identity::ByCaOf(_));
+                    let same = by_name || identity == entry.upsert.identity;
                     entry.source != source || !same
                 });
             }),

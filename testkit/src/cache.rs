@@ -450,7 +450,7 @@ impl TestCache {
                 |error| error.to_string(),
                 |state| format!("it is {}: {:?}", state.phase, state.resources),
             );
-            panic!("cluster {key} did not come to be {what}; {is}");
+            panic!("cluster {} did not come to be {what}; {is}", key.shown());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What tests, examples and benches of `clustercache`, and of controllers that use it, are made of.
 //!
-//! [`fleet`] starts fake API servers with real TLS on loopback, which list, watch and break on command.
+//! [`fleet`] starts fake API servers with real TLS on loopback, which list, watch and break on command. [`api`] is one of them
+//! without its network: a tower service in memory.
 //! [`real`] starts real kube-apiservers over one real etcd. [`cache`] is a `ClusterCache` whose clusters a unit test holds in its hand.
 //! [`guard`] fails tests in which a provider panicked. [`hostile`] is a server that misbehaves on command.
 //!
@@ -30,6 +31,7 @@
 //! # anyhow::Ok(())
 //! ```
 
+pub mod api;
 pub mod cache;
 pub mod fleet;
 pub mod guard;

@@ -19,6 +19,7 @@ const CLASSES: [&str; 3] = ["call", "list", "stream"];
 pub struct RequestCounts {
     /// By class, then by result.
     counts: Vec<[AtomicU64; CLASSES.len()]>,
+    retries: AtomicU64,
 }
 
 impl RequestCounts {
@@ -28,6 +29,7 @@ impl RequestCounts {
             counts: std::iter::repeat_with(Default::default)
                 .take(results)
                 .collect(),
+            retries: AtomicU64::new(0),
         }
     }
 
@@ -39,6 +41,15 @@ impl RequestCounts {
             let classes = CLASSES.into_iter().zip(by_class);
             classes.map(move |(class, count)| ([class, result], count.load(Ordering::Relaxed)))
         })
+    }
+
+    /// How many calls were sent again, because a server answered that it was too busy. Each of them counts above once, by how it ended.
+    pub fn retries(&self) -> u64 {
+        self.retries.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn sent_again(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count<B>(&self, class: Class, result: &Result<Response<B>, TransportError>) {

@@ -105,7 +105,7 @@ pub enum DiscoveryError {
     Malformed {
         /// What was asked for.
         path: String,
-        /// What is wrong, escaped.
+        /// What is wrong, in our words.
         what: String,
     },
     /// A document is larger than anything that a cluster could serve.

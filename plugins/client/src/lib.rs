@@ -31,6 +31,26 @@
 //! - No redirects. A [`TransportError`] says at which stage a call failed.
 //! - A call that a server is too busy for (429, 503) is sent three times at most, within its deadline, if that cannot do a thing twice.
 //! - What a cluster serves that is not known at compile time: [`ClusterClient::resolve`].
+//!
+//! # What `kube` logs
+//!
+//! What a server refuses with is made plain before `kube` has it: on one line, cut, and without our token. An answer that succeeded is
+//! its object, and so nobody's to change; where it is not what the caller's type wants, `kube` logs all of it at WARN (target
+//! `kube_client::client`), and its error may quote some of it. Our own calls (health checks, [`server_version`](ClusterClient::server_version),
+//! [`discovery`](ClusterClient::discovery)) read their answers themselves and log nothing of them. Where a cluster's objects must not
+//! reach the log, filter that target, or have the one call not listened to:
+//!
+//! ```no_run
+//! use k8s_openapi::api::core::v1::Secret;
+//! use kube::Api;
+//! use tracing::{instrument::WithSubscriber, subscriber::NoSubscriber};
+//!
+//! # async fn example(secrets: Api<Secret>) -> Result<(), kube::Error> {
+//! let secret = secrets.get("ca").with_subscriber(NoSubscriber::default()).await?;
+//! # let _ = secret;
+//! # Ok(())
+//! # }
+//! ```
 
 mod about;
 mod check;

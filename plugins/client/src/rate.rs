@@ -6,8 +6,8 @@ use std::time::Duration;
 ///
 /// Calls beyond it wait within their [deadline](crate::Deadlines), and fail with [`Busy`](crate::TransportError::Busy) if it passes. Reads
 /// and writes of objects go before bulk: lists, watches, discovery, and all of [`ClusterClient::bulk`](crate::ClusterClient::bulk); but one
-/// turn in four is for bulk, while any waits. Health checks do not wait, nor do upgrades
-/// (`exec`, `portforward`). What is [sent again](crate::ClusterClient::retries) waits again.
+/// turn in four is for bulk, while any waits. Health checks do not wait. An `exec`, `attach` or `portforward` is one call, however long it
+/// lasts. What is [sent again](crate::ClusterClient::retries) waits again.
 ///
 /// ```
 /// use clustercache_client::{KubeClient, RateLimit};

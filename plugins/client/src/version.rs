@@ -32,8 +32,8 @@ pub struct ServerVersion {
 }
 
 impl ServerVersion {
-    /// `None` if no version is to be read out of it, however tolerantly.
-    pub(crate) fn parse(body: &[u8]) -> Option<Self> {
+    /// `None` if no version is to be read out of it, however tolerantly. `hidden` takes out of its texts what must not be shown.
+    pub(crate) fn parse(body: &[u8], hidden: impl Fn(&str) -> String) -> Option<Self> {
         let said: Said = serde_json::from_slice(body).ok()?;
         let (major, minor) = match (number(&said.major), number(&said.minor)) {
             (Some(major), Some(minor)) => (major, minor),
@@ -43,8 +43,8 @@ impl ServerVersion {
         Some(Self {
             major,
             minor,
-            git_version: shown(&said.git_version),
-            platform: shown(&said.platform),
+            git_version: shown(&hidden(&said.git_version)),
+            platform: shown(&hidden(&said.platform)),
         })
     }
 }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     fn parse(json: &str) -> Option<(u32, u32, String)> {
-        let version = ServerVersion::parse(json.as_bytes())?;
+        let version = ServerVersion::parse(json.as_bytes(), str::to_owned)?;
         Some((version.major, version.minor, version.to_string()))
     }
 
@@ -134,7 +134,7 @@ mod tests {
             r#"{{"major":"1","minor":"2","gitVersion":"v1\u001b[31m\n{}"}}"#,
             "x".repeat(1_000_000)
         );
-        let version = ServerVersion::parse(json.as_bytes()).unwrap();
+        let version = ServerVersion::parse(json.as_bytes(), str::to_owned).unwrap();
         assert!(version.git_version.starts_with(r"v1\u{1b}[31m\nx"));
         assert!(version.git_version.len() < 2 * MOST);
     }

@@ -207,7 +207,7 @@ async fn no_bytes_of_a_key_are_in_a_log_an_error_a_debug_or_json() {
     shown.push(of(&first));
     shown.push(of(&second));
     secrets.extend([first.key_pem().to_owned(), second.key_pem().to_owned()]);
-    for state in cache.states() {
+    for state in cache.states().unwrap() {
         shown.push(format!(
             "{state:?} {}",
             serde_json::to_string(&state).unwrap()

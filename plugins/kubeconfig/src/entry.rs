@@ -78,6 +78,8 @@ pub(crate) enum Reach {
 pub(crate) struct Program {
     pair: Pair,
     ca: Option<Bytes>,
+    /// Where the cluster is: known before the program has said who we are.
+    pub(crate) site: ClusterAccess,
     pub(crate) spec: Arc<Spec>,
 }
 
@@ -91,12 +93,13 @@ impl Pair {
         let ca = self.cluster.read_ca(contents)?;
         if let Some(exec) = self.user.exec() {
             // So that what is wrong with the cluster is told before a program is run for it.
-            self.cluster.check(ca.as_ref())?;
+            let site = self.cluster.site(ca.as_ref())?;
             let info = exec.wants_cluster().then(|| self.cluster.info(ca.as_ref()));
             return Ok(Reach::By(Program {
                 spec: Arc::new(exec.spec(info)),
                 pair: self.clone(),
                 ca,
+                site,
             }));
         }
         let builder = self.cluster.builder(ca.as_ref());

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -11,7 +11,7 @@ use clustercache::{ClusterKey, ClusterSource, SourceError, SourceEvent};
 use futures_util::stream::BoxStream;
 use tokio::sync::{Semaphore, watch};
 
-use crate::{FileProblem, Policy, follow, paths, programs::Kept, state::Files};
+use crate::{FileProblem, FileProblemReason, Policy, follow, paths, programs::Kept, state::Files};
 
 /// Kubeconfig files as a source of clusters: each context is one, its key the context's name, known again by its CA. Clones share what
 /// they have read.
@@ -44,13 +44,16 @@ use crate::{FileProblem, Policy, follow, paths, programs::Kept, state::Files};
 /// most that much later the mended file is taken.
 ///
 /// Edits are noticed by the operating system's means, and by reading every 30 s what these miss. Files are read on tokio's blocking
-/// threads, one at a time; a file system that does not answer for 10 s fails the stream. Only regular files are opened.
+/// threads, one at a time. Where a file system does not answer for 10 s, what the files said before holds, and programs go on, until it does;
+/// at first the stream fails. Only regular files are opened.
 #[derive(Clone)]
 pub struct KubeconfigFile {
     name: Arc<str>,
     pub(crate) policy: Policy,
     pub(crate) quiet: Duration,
     pub(crate) poll: Duration,
+    /// For one reading of all files.
+    pub(crate) read_deadline: Duration,
     pub(crate) exec_deadline: Duration,
     pub(crate) shared: Arc<Shared>,
 }
@@ -63,6 +66,15 @@ pub(crate) struct Shared {
     pub(crate) rereads: watch::Sender<Rereads>,
     pub(crate) kept: Arc<Kept>,
     files: Mutex<Files>,
+    reads: Mutex<Reads>,
+}
+
+/// What is being read.
+#[derive(Default)]
+struct Reads {
+    now: Option<PathBuf>,
+    /// That it takes too long.
+    late: Option<FileProblem>,
 }
 
 /// Which clusters' access is to be read again, and the turn in which that was said last.
@@ -97,6 +109,7 @@ impl KubeconfigFile {
             policy: Policy::operator(),
             quiet: Duration::from_millis(250),
             poll: Duration::from_secs(30),
+            read_deadline: Duration::from_secs(10),
             exec_deadline: Duration::from_secs(30),
             shared: Arc::new(Shared::new(paths)),
         }
@@ -143,7 +156,8 @@ impl KubeconfigFile {
     /// read yet.
     pub fn problems(&self) -> Vec<FileProblem> {
         let files = self.shared.files();
-        files.problems(&self.shared.paths).cloned().collect()
+        let known = files.problems(&self.shared.paths).cloned();
+        known.chain(self.shared.late()).collect()
     }
 }
 
@@ -155,7 +169,37 @@ impl Shared {
             rereads: watch::Sender::new(Rereads::default()),
             kept: Arc::default(),
             files: Mutex::default(),
+            reads: Mutex::default(),
         }
+    }
+
+    /// Whoever reads begins with this file.
+    pub(crate) fn reads(&self, path: &Path) {
+        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        reads.now = Some(path.to_owned());
+    }
+
+    /// All has been read.
+    pub(crate) fn is_read(&self) {
+        *self.reads.lock().unwrap_or_else(PoisonError::into_inner) = Reads::default();
+    }
+
+    /// Whoever reads has been waited for so long; `kept`: something is known from before.
+    pub(crate) fn is_late(&self, waited: Duration, kept: bool) -> FileProblem {
+        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = reads.now.as_ref().or(self.paths.first());
+        let problem = FileProblem {
+            file: file.cloned().unwrap_or_default(),
+            reason: FileProblemReason::NoAnswer(waited),
+            kept,
+        };
+        reads.late = Some(problem.clone());
+        problem
+    }
+
+    fn late(&self) -> Option<FileProblem> {
+        let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        reads.late.clone()
     }
 
     /// A copy: the lock is never held while a file is read or a document is parsed.

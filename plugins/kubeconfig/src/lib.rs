@@ -30,11 +30,13 @@
 //!   `PATH`, whatever the file says.
 //! - Its environment is empty but for `PATH`, the file's `env`, what [`exec_env`](Policy::exec_env) gives (which wins), and
 //!   `KUBERNETES_EXEC_INFO`. Nobody is there to talk to it: its input is closed, and `interactiveMode: Always` is refused.
-//! - It has 30 s ([`exec_deadline`](KubeconfigFile::exec_deadline)) and may print 256 KiB; then it is killed, with its process group. 16 run at
-//!   once, and beside them 4 of those that did not end in time.
+//! - It has 30 s ([`exec_deadline`](KubeconfigFile::exec_deadline)) and may print 256 KiB; then it is killed. 16 run at
+//!   once, and beside them 4 of those that did not end in time. Once it has ended, its process group is killed: what it left in the
+//!   background does not outlive it.
 //! - Users that run the same share a run, and a credential. It is renewed when a fifth of its time is left (5 minutes at most), and run
 //!   again when the server says 401. If that fails, the last credential holds until its end; retries back off to a minute.
-//! - Until it has answered for the first time, its clusters are gated; while it has failed and nothing holds, they are refused, with its
+//! - Until it has answered for the first time, its clusters are gated, and so they are where an edit has moved them to another server or CA:
+//!   the old one is not dialled any more, and if the CA says that it was another cluster, nothing of it is served. While it has failed and nothing holds, they are refused, with its
 //!   exit status and how much it printed. What it printed is never shown: that may be a secret.
 //!
 //! ```no_run

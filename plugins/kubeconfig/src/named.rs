@@ -76,9 +76,14 @@ impl NamedFile {
 /// All of them, by path.
 pub(crate) type NamedFiles = BTreeMap<PathBuf, NamedFile>;
 
-/// Reads those that are named now; of others nothing is kept. Blocks.
-pub(crate) fn reread(mut before: NamedFiles, named: BTreeSet<PathBuf>) -> NamedFiles {
+/// Reads those that are named now; of others nothing is kept. Blocks; `begins` is told on what.
+pub(crate) fn reread(
+    mut before: NamedFiles,
+    named: BTreeSet<PathBuf>,
+    begins: impl Fn(&Path),
+) -> NamedFiles {
     let read = |path: PathBuf| {
+        begins(&path);
         let file = before.remove(&path).unwrap_or_default().reread(&path);
         (path, file)
     };

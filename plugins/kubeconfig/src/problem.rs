@@ -1,6 +1,6 @@
 //! What is wrong with a file: visible for as long as it is.
 
-use std::{fmt, io, path::PathBuf};
+use std::{fmt, io, path::PathBuf, time::Duration};
 
 use crate::Refusal;
 
@@ -64,6 +64,9 @@ pub enum FileProblemReason {
     /// It cannot be read.
     #[error("cannot be read ({0}); see to its permissions and its file system")]
     Unreadable(io::ErrorKind),
+    /// Whoever asked for it, or for what it is reached by, has had no answer for so long.
+    #[error("was not read within {0:?}; see to its file system")]
+    NoAnswer(Duration),
     /// A list that it had is gone, so it is taken for cut off. Tools write an empty list where nothing is left.
     #[error("has lost its `{list}`, as if cut off; write `{list}: []` if there are none")]
     CutOff {
@@ -81,9 +84,7 @@ pub(crate) enum StreamError {
     #[error("no kubeconfig is named; set $KUBECONFIG or $HOME, or name a file")]
     NoFile,
     #[error("no kubeconfig can be read yet: {0}")]
-    Nothing(FileProblem),
-    #[error("the kubeconfig was not read within {0:?}; see to its file system")]
-    Stuck(std::time::Duration),
+    Nothing(Box<FileProblem>),
     #[error("reading the kubeconfig panicked")]
     Panicked,
 }

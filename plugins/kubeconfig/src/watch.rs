@@ -43,12 +43,17 @@ impl Watch {
         self.changes.subscribe()
     }
 
-    /// Watches what `paths` mean now. To be called before each read: a change after it is noticed, one before it is read. Blocks.
-    pub(crate) fn arm(&mut self, paths: &BTreeSet<PathBuf>) {
+    /// Watches what `paths` mean now. To be called before each read: a change after it is noticed, one before it is read. Blocks; `begins`
+    /// is told on what.
+    pub(crate) fn arm(&mut self, paths: &BTreeSet<PathBuf>, begins: impl Fn(&Path)) {
         let mut armed = None;
         // Links may be swapped while the watches are set; who does that for ever is left to the poll.
         for _ in 0..3 {
-            let points: BTreeSet<_> = paths.iter().flat_map(|path| points(path)).collect();
+            let points = paths.iter().flat_map(|path| {
+                begins(path);
+                points(path)
+            });
+            let points: BTreeSet<_> = points.collect();
             if armed.as_ref() == Some(&points) {
                 break;
             }

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use clustercache::{AccessChange, ClusterKey, ClusterSource};
+use clustercache::{
+    AccessChange, ClusterAccess, ClusterKey, ClusterSource, Identity, SourceEvent, SourcedAccess,
+    Upsert,
+};
 use clustercache_kubeconfig::{KubeconfigFile, Policy};
 
 mod support;
@@ -281,7 +284,7 @@ async fn an_answer_that_is_no_credential_says_what_it_lacks() {
 }
 
 #[tokio::test]
-async fn what_a_program_leaves_in_the_background_is_not_waited_for() {
+async fn what_a_program_leaves_in_the_background_is_not_waited_for_and_goes_with_it() {
     let programs = Programs::new();
     let script = format!(
         "sleep 1000 > /dev/null &\necho $! > $DIR/child\n{}",
@@ -291,11 +294,19 @@ async fn what_a_program_leaves_in_the_background_is_not_waited_for() {
     let source = programs.source(&[("a", 1, &user)]);
     let mut events = waiting(&source, &["a"]).await;
     events.are(&["+a 10.0.0.1 t"]).await;
-    let child = programs.line("child").await;
-    std::process::Command::new("kill")
-        .arg(child)
-        .status()
-        .unwrap();
+    gone(&[programs.line("child").await]).await;
+}
+
+#[tokio::test]
+async fn what_a_program_that_failed_leaves_in_the_background_goes_with_it() {
+    let programs = Programs::new();
+    let script = "sleep 1000 > /dev/null 2>&1 &\necho $! > $DIR/child\nexit 3";
+    let user = programs.user("login", script);
+    let source = programs.source(&[("a", 1, &user)]);
+    let mut events = waiting(&source, &["a"]).await;
+    let event = events.next().await.unwrap();
+    assert!(event.contains("exit status: 3"), "{event}");
+    gone(&[programs.line("child").await]).await;
 }
 
 #[tokio::test]
@@ -500,8 +511,100 @@ async fn an_edit_that_changes_the_program_holds_what_was_told_until_it_has_answe
     let source = programs.source(&[("a", 1, &user)]);
     let mut events = waiting(&source, &["a"]).await;
     events.are(&["+a 10.0.0.1 old"]).await;
-    programs.write(&[("a", 2, &programs.user("new", &token("new")))]);
-    events.are(&["+a 10.0.0.2 new"]).await;
+    programs.write(&[("a", 1, &programs.user("new", &token("new")))]);
+    events.are(&["+a 10.0.0.1 new"]).await;
+}
+
+/// That `a` waits for its program; where it leads is told.
+async fn gated(events: &mut Events) -> ClusterAccess {
+    match events.event().await.unwrap() {
+        SourceEvent::Upsert(Upsert {
+            access: SourcedAccess::Gated(_),
+            identity: Identity::ByCaOf(place),
+            ..
+        }) => place,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_context_that_moves_is_told_to_be_elsewhere_before_its_program_has_answered() {
+    let programs = Programs::new();
+    let user = |name: &str| programs.user(name, &token("old"));
+    let held = |name: &str| {
+        let waits = "until [ -e $DIR/go ]; do sleep 0.05; done\n";
+        programs.user(name, &format!("{waits}{}", token("new")))
+    };
+    let source = programs.source(&[("a", 1, &user("old"))]);
+    let mut events = waiting(&source, &["a"]).await;
+    let old = events.access().await;
+
+    // To another server of the same CA.
+    programs.write(&[("a", 2, &held("new"))]);
+    let place = gated(&mut events).await;
+    assert_eq!(place.endpoint().url().host(), Some("10.0.0.2"));
+    assert!(old.continues(&place));
+
+    // To another cluster.
+    let fleet = programs.parts.fleet(&[("a", 3, "REPLACED")]);
+    let fleet = fleet.replace(&programs.parts.ca, &support::Parts::new().ca);
+    let fleet = fleet.replace("token: REPLACED", &held("new"));
+    support::events::replace(&programs.path("config"), &fleet);
+    let place = gated(&mut events).await;
+    assert_eq!(place.endpoint().url().host(), Some("10.0.0.3"));
+    assert!(!old.continues(&place));
+
+    std::fs::write(programs.path("go"), "").unwrap();
+    events.are(&["+a 10.0.0.3 new"]).await;
+}
+
+#[tokio::test]
+async fn a_context_that_moves_and_whose_program_fails_is_told_to_be_elsewhere() {
+    let programs = Programs::new();
+    let source = programs.source(&[("a", 1, &programs.user("old", &token("old")))]);
+    let mut events = waiting(&source, &["a"]).await;
+    events.are(&["+a 10.0.0.1 old"]).await;
+    programs.write(&[("a", 2, &programs.user("new", "exit 1"))]);
+    gated(&mut events).await;
+    match events.event().await.unwrap() {
+        SourceEvent::Upsert(Upsert {
+            access: SourcedAccess::Refused(_),
+            identity: Identity::ByCaOf(place),
+            ..
+        }) => assert_eq!(place.endpoint().url().host(), Some("10.0.0.2")),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn thousands_of_accesses_are_not_made_in_one_turn() {
+    const MANY: usize = 1_000;
+    let programs = Programs::new();
+    let user = programs.user("login", &token("t"));
+    let names: Vec<_> = (0..MANY).map(|n| format!("c{n:04}")).collect();
+    let contexts: Vec<_> = names
+        .iter()
+        .map(|name| (name.as_str(), 1, &*user))
+        .collect();
+    let source = programs.source(&contexts).policy(
+        Policy::operator()
+            .allow_exec(["sh"])
+            .max_bytes(64 * 1024 * 1024),
+    );
+    let mut events = Events::of(&source);
+    for _ in 0..MANY {
+        assert!(events.next().await.unwrap().starts_with('?'));
+    }
+    events.are(&["synced"]).await;
+    // What the program said is told of all of them, in turns; its own life takes some, too.
+    let (event, turns) = events.turns().await;
+    assert!(event.starts_with("+c0000"), "{event}");
+    assert!(turns >= MANY / 64, "{turns}");
+    drop(events);
+    // A new stream knows what it said, and begins with all of them.
+    let (event, turns) = Events::of(&source).turns().await;
+    assert!(event.starts_with("+c0000"), "{event}");
+    assert!(turns >= MANY / 64, "{turns}");
 }
 
 #[tokio::test]

@@ -20,9 +20,15 @@ pub(crate) fn gather(cache: &ClusterCache, census: &Census, series: &Series, pag
     if !series.any() {
         return;
     }
-    let mut keys = cache.keys();
+    // Without an engine no cluster is known.
+    let mut keys = cache.keys().unwrap_or_default();
     keys.sort_unstable();
     let shown = keys.iter().filter_map(|key| {
+        // Whatever is not ours costs no more than a look, however much of it there is.
+        let phase = cache.phase(key).ok()?;
+        if matches!(phase, Phase::NotOwned | Phase::Removed) {
+            return None;
+        }
         let labels = label::of_cluster(key)?;
         let state = cache.state(key).ok().filter(|state| state.owned)?;
         Some(Shown { labels, state })

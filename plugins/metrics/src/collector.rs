@@ -86,7 +86,7 @@ impl CacheMetrics {
         self
     }
 
-    /// Also requests by class and result, of the clients of a provider.
+    /// Also requests by class and result, and those that were sent again, of the clients of a provider.
     ///
     /// ```
     /// use clustercache::{ClusterCache, MemorySource, StartError};
@@ -109,7 +109,8 @@ impl CacheMetrics {
     #[cfg(feature = "client")]
     pub fn requests(mut self, counts: Arc<RequestCounts>) -> Self {
         if self.requests.replace(counts).is_none() {
-            self.descriptions.extend(described(&[&names::REQUESTS]));
+            let added = [&names::REQUESTS, &names::RETRIES];
+            self.descriptions.extend(described(&added));
         }
         self
     }
@@ -154,11 +155,12 @@ impl Collector for CacheMetrics {
         fleet::gather(&self.cache, &census, &mut page);
         #[cfg(feature = "client")]
         if let Some(counts) = &self.requests {
-            let counts = counts.iter();
+            let requests = counts.iter();
             page.many(
                 &names::REQUESTS,
-                counts.map(|(labels, times)| (labels, page::count(times))),
+                requests.map(|(labels, times)| (labels, page::count(times))),
             );
+            page.one(&names::RETRIES, page::count(counts.retries()));
         }
         clusters::gather(&self.cache, &census, &self.series, &mut page);
         page.families()

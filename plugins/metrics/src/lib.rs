@@ -60,6 +60,7 @@
 //! | name | type | labels | what it says |
 //! | --- | --- | --- | --- |
 //! | `clustercache_client_requests_total` | counter | `class`, `result` | requests of the clients that `clustercache-client` makes, without health probes; `class` is `call`, `list` or `stream`, `result` is `success` or the label of a failure |
+//! | `clustercache_client_retries_total` | counter | | calls of theirs that were sent again, because a server was too busy |
 //!
 //! # Single clusters
 //!

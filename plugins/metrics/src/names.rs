@@ -120,6 +120,14 @@ pub(crate) static REQUESTS: Metric = metric(
     "Requests of the clients of clusters, by class and result.",
 );
 
+#[cfg(any(test, feature = "client"))]
+pub(crate) static RETRIES: Metric = metric(
+    "clustercache_client_retries_total",
+    Counter,
+    &[],
+    "Calls of the clients of clusters that were sent again, because a server was too busy.",
+);
+
 /// The labels of a cluster, as Cluster API names them.
 pub(crate) const NAMESPACE: &str = "cluster_namespace";
 pub(crate) const NAME: &str = "cluster_name";
@@ -144,7 +152,7 @@ mod tests {
     #[test]
     fn each_metric_is_documented_and_nothing_else_is() {
         let docs = include_str!("lib.rs");
-        let alone = &[&WITHOUT_SERIES, &REQUESTS];
+        let alone = &[&WITHOUT_SERIES, &REQUESTS, &RETRIES];
         let all = [FLEET, PER_CLUSTER, CLUSTER_API, alone].concat();
         for metric in &all {
             let line = line(metric);

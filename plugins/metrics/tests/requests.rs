@@ -21,4 +21,6 @@ async fn requests_are_on_the_page_when_they_are_asked_for() {
         let series = format!("{name}{{class=\"{class}\",result=\"{result}\"}}");
         assert!(with.find(&series).is_some(), "{series}");
     }
+    let retries = with.find("clustercache_client_retries_total");
+    assert_eq!(retries, Some(0.0));
 }

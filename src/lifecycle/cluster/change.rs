@@ -88,11 +88,19 @@ impl Cluster {
     fn is_same(&self, claim: &Claim) -> bool {
         match (&self.claim.upsert.identity, &claim.upsert.identity) {
             (Identity::Uid(old), Identity::Uid(new)) => old == new,
-            (Identity::ByCa, Identity::ByCa) => match (&self.access, &claim.upsert.access) {
-                (Some(old), SourcedAccess::Ready(new)) => old.continues(new),
+            (Identity::Uid(_), _) | (_, Identity::Uid(_)) => false,
+            _ => match (self.place(), claim.upsert.place()) {
+                (Some(old), Some(new)) => old.continues(new),
                 _ => true,
             },
-            _ => false,
+        }
+    }
+
+    /// Where it is, as far as is known.
+    fn place(&self) -> Option<&ClusterAccess> {
+        match &self.claim.upsert.identity {
+            Identity::ByCaOf(place) => Some(place),
+            _ => self.access.as_ref(),
         }
     }
 

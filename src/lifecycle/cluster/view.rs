@@ -117,7 +117,10 @@ impl Cluster {
         let (probes_succeeded, probes_failed) = self.probes.read();
         ClusterState {
             key: upsert.key.clone(),
-            identity: upsert.identity.clone(),
+            identity: match &upsert.identity {
+                Identity::ByCaOf(_) => Identity::ByCa,
+                identity => identity.clone(),
+            },
             source: Arc::clone(&sources[self.claim.source]),
             shadowed: self
                 .claim

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -16,15 +16,14 @@ use super::{
     endpoint::Endpoint,
     faults::FaultSwitch,
     identity::new_token,
-    kinds::Kind,
-    object::Key,
     requests::{NextRequest, RequestSeen, Waiters},
     serve,
-    store::{State, Store},
     tls::Identity,
-    writes::ObjectError,
 };
-use crate::pki::ClusterCa;
+use crate::{
+    api::{FakeApi, ObjectError},
+    pki::ClusterCa,
+};
 
 /// What the tasks of a cluster share. It outlives the last handle only until they end.
 pub(super) struct Inner {
@@ -38,7 +37,7 @@ pub(super) struct Inner {
     pub(super) endpoints: Mutex<Vec<Arc<Endpoint>>>,
     pub(super) auth: Auth,
     pub(super) faults: FaultSwitch,
-    pub(super) store: Store,
+    pub(super) api: FakeApi,
     pub(super) counting: Counting,
     pub(super) waiters: Waiters,
 }
@@ -70,17 +69,24 @@ impl Inner {
 }
 
 /// How a [`FakeCluster`] is to be.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use]
 pub struct FakeClusterBuilder {
     name: String,
     http2: bool,
+    api: Option<FakeApi>,
 }
 
 impl FakeClusterBuilder {
     /// Whether the server speaks HTTP/2 beside HTTP/1.1. The default: it does.
     pub fn http2(mut self, http2: bool) -> Self {
         self.http2 = http2;
+        self
+    }
+
+    /// What it serves, where that is not to be a [`FakeApi`] with the defaults.
+    pub fn api(mut self, api: FakeApi) -> Self {
+        self.api = Some(api);
         self
     }
 
@@ -101,15 +107,13 @@ impl FakeClusterBuilder {
             endpoints: Mutex::new(vec![endpoint.clone()]),
             auth: Auth::new(new_token(&self.name), FakeCluster::ADMIN),
             faults: FaultSwitch::new(),
-            store: Store::new(),
+            api: self.api.unwrap_or_default(),
             counting: Counting::new(),
             waiters: Waiters::default(),
             name: self.name,
         });
         serve::accept(&inner, endpoint);
-        let cluster = FakeCluster(Arc::new(Owner(inner)));
-        cluster.found();
-        Ok(cluster)
+        Ok(FakeCluster(Arc::new(Owner(inner))))
     }
 }
 
@@ -123,6 +127,7 @@ impl FakeCluster {
         FakeClusterBuilder {
             name: name.into(),
             http2: true,
+            api: None,
         }
     }
 
@@ -148,59 +153,43 @@ impl FakeCluster {
     pub(super) fn inner(&self) -> &Arc<Inner> {
         &self.0.0
     }
-
-    /// The namespaces that every cluster has; the UID of `kube-system` tells clusters apart.
-    pub(super) fn found(&self) {
-        for name in ["default", "kube-system"] {
-            let namespace =
-                json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-            self.put(namespace)
-                .expect("a namespace with a name can be stored");
-        }
-    }
 }
 
-/// What it holds.
+/// What it holds. [`FakeCluster::api`] has more of that; these are short for what tests do most.
 impl FakeCluster {
-    /// Stores an object as it is, whatever is there already, in `default` if it names no namespace. Returns its version.
-    pub fn put(&self, object: Value) -> Result<u64, ObjectError> {
-        self.inner().store.put(object).map(|object| object.version)
+    /// What it serves: its objects, its faults by verb and resource, and what it was asked.
+    pub fn api(&self) -> &FakeApi {
+        &self.inner().api
     }
 
-    /// Deletes an object, and says whether there was one. `namespace` is empty for kinds that have none.
+    /// Stores an object as it is, whatever is there already, in `default` if it names no namespace. Returns its version.
+    pub fn put(&self, object: Value) -> Result<u64, ObjectError> {
+        self.api().put(object)
+    }
+
+    /// Deletes an object, and says whether there was one. `namespace` is ignored for kinds that have none.
     pub fn delete(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> bool {
-        let key = |kind| Key {
-            kind,
-            namespace: namespace.into(),
-            name: name.into(),
-        };
-        let kind = Kind::by_name(api_version, kind);
-        kind.is_some_and(|kind| {
-            self.inner()
-                .store
-                .with(|state| state.delete(&key(kind)))
-                .is_some()
-        })
+        self.api().delete(api_version, kind, namespace, name)
     }
 
     /// The newest version.
     pub fn version(&self) -> u64 {
-        self.inner().store.with(|state| state.version())
+        self.api().version()
     }
 
     /// Forgets all events until now: a watch or a next page from an older version is `Expired` (410).
     pub fn compact(&self) {
-        self.inner().store.with(State::compact);
+        self.api().compact();
     }
 
     /// Sends a bookmark on every watch that allows them. Else there is one a minute, and one before a timeout.
     pub fn send_bookmarks(&self) {
-        self.inner().store.signal(|signal| signal.bookmarks += 1);
+        self.api().send_bookmarks();
     }
 
     /// Ends every open watch as a timeout does; their connections stay open.
     pub fn end_watches(&self) {
-        self.inner().store.signal(|signal| signal.ends += 1);
+        self.api().end_watches();
     }
 }
 

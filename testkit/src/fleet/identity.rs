@@ -6,7 +6,6 @@ use super::{
     FakeCluster, FleetError,
     access::{FakeAccess, FakeCredential},
     endpoint::Endpoint,
-    store::State,
     tls::Identity,
 };
 use crate::pki::{ClusterCa, PkiError, Validity};
@@ -162,8 +161,7 @@ impl FakeCluster {
         let ca = ClusterCa::new(&format!("{}-ca", self.name()))?;
         self.present(Identity::new(ca, self.inner().http2)?);
         self.rotate_token();
-        self.inner().store.with(State::clear);
-        self.found();
+        self.api().replace();
         self.close_connections();
         Ok(())
     }

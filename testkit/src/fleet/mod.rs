@@ -1,11 +1,9 @@
 //! A fleet of fake API servers in this process: real TCP and TLS on loopback, with faults on command.
 //!
-//! [`Fleet`] starts many; [`FakeCluster`] is the handle of one.
+//! [`Fleet`] starts many; [`FakeCluster`] is the handle of one, and [`FakeCluster::api`] is what it serves.
 
-use std::{convert::Infallible, num::NonZero, ops::Index, thread};
+use std::{num::NonZero, ops::Index, thread};
 
-use bytes::Bytes;
-use http_body_util::combinators::UnsyncBoxBody;
 use tokio::runtime::Handle;
 
 use self::cluster::Inner;
@@ -20,19 +18,10 @@ mod endpoint;
 mod faults;
 mod handle;
 mod identity;
-mod kinds;
-mod list;
-mod object;
-mod query;
 mod requests;
-mod selector;
 mod serve;
-mod status;
-mod store;
 pub(crate) mod tls;
-mod watching;
 mod wire;
-mod writes;
 
 pub use self::{
     access::{FakeAccess, FakeCredential, kubeconfig_of},
@@ -40,10 +29,8 @@ pub use self::{
     control::OldEndpoint,
     counters::{Counters, PathClass, Requests},
     requests::{NextRequest, RequestSeen, ShownCredential},
-    writes::ObjectError,
 };
-
-type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub use crate::api::ObjectError;
 
 /// A fake cluster could not be started or changed.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,10 @@ use rustls::{
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::FleetError;
-use crate::pki::{ClusterCa, Validity};
+use crate::{
+    api::Caller,
+    pki::{ClusterCa, Validity},
+};
 
 static RING: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(ring::default_provider()));
 
@@ -63,13 +66,18 @@ impl Identity {
         })
     }
 
-    /// The user that a certificate names, if this CA signed it and it is valid now.
-    pub(super) fn user(&self, chain: &[CertificateDer<'_>]) -> Option<String> {
+    /// The user whom a certificate names, if this CA signed it and it is valid now.
+    pub(super) fn user(&self, chain: &[CertificateDer<'_>]) -> Option<Caller> {
         let (leaf, rest) = chain.split_first()?;
         self.verifier
             .verify_client_cert(leaf, rest, UnixTime::now())
             .ok()?;
-        common_name(leaf)
+        let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
+        let organizations = certificate.subject().iter_organization();
+        let groups: Vec<_> = organizations
+            .filter_map(|name| name.as_str().ok())
+            .collect();
+        Some(Caller::new(&common_name(leaf)?, &groups))
     }
 }
 

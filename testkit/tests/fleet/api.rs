@@ -14,6 +14,10 @@ fn pod(namespace: &str, name: &str, app: &str) -> Value {
     })
 }
 
+fn config(name: &str, value: &str) -> Value {
+    json!({ "metadata": { "name": name }, "data": { "value": value } })
+}
+
 fn names(list: &Value) -> Vec<&str> {
     list["items"]
         .as_array()
@@ -58,12 +62,14 @@ async fn health_version_and_discovery_answer_as_a_real_server_does() {
         .iter()
         .map(|kind| &kind["name"])
         .collect();
-    assert_eq!(kinds, ["configmaps", "namespaces", "nodes", "pods"]);
+    for kind in ["configmaps", "namespaces", "nodes", "pods", "pods/eviction"] {
+        assert!(kinds.iter().any(|one| **one == kind), "{kind} in {kinds:?}");
+    }
     assert_eq!(
         client.get("/apis/apps/v1").await.1["resources"][0]["kind"],
-        "Deployment"
+        "DaemonSet"
     );
-    assert_eq!(client.get("/apis/batch/v1").await.0, 404);
+    assert_eq!(client.text("/apis/batch/v1").await.unwrap().0, 404);
     let (code, text) = client.text("/nothing/here").await.unwrap();
     assert_eq!(
         (code.as_u16(), text.as_str()),
@@ -86,13 +92,11 @@ async fn health_version_and_discovery_answer_as_a_real_server_does() {
 async fn an_object_is_created_read_updated_and_deleted_with_the_servers_metadata() {
     let cluster = FakeCluster::start("a").unwrap();
     let mut client = connect(&cluster).await;
-    let path = "/api/v1/namespaces/default/pods";
-    let (code, created) = client
-        .send(Method::POST, path, &pod("default", "a", "x"))
-        .await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let (code, created) = client.send(Method::POST, path, &config("a", "x")).await;
     assert_eq!(
         (code, &created["kind"], &created["apiVersion"]),
-        (201, &json!("Pod"), &json!("v1"))
+        (201, &json!("ConfigMap"), &json!("v1"))
     );
     assert_eq!(created["metadata"]["uid"].as_str().unwrap().len(), 36);
     assert!(
@@ -102,9 +106,7 @@ async fn an_object_is_created_read_updated_and_deleted_with_the_servers_metadata
             .ends_with('Z')
     );
 
-    let (_, again) = client
-        .send(Method::POST, path, &pod("default", "a", "x"))
-        .await;
+    let (_, again) = client.send(Method::POST, path, &config("a", "x")).await;
     assert_eq!(
         (&again["code"], &again["reason"]),
         (&json!(409), &json!("AlreadyExists"))
@@ -112,7 +114,7 @@ async fn an_object_is_created_read_updated_and_deleted_with_the_servers_metadata
 
     let one = format!("{path}/a");
     let mut changed = created.clone();
-    changed["spec"]["nodeName"] = "worker".into();
+    changed["data"]["more"] = "1".into();
     let (code, updated) = client.send(Method::PUT, &one, &changed).await;
     assert_eq!(
         (code, &updated["metadata"]["uid"]),
@@ -137,7 +139,7 @@ async fn an_object_is_created_read_updated_and_deleted_with_the_servers_metadata
         (&missing["code"], &missing["reason"], &missing["kind"]),
         (&json!(404), &json!("NotFound"), &json!("Status"))
     );
-    assert_eq!(missing["message"], "pods \"a\" not found");
+    assert_eq!(missing["message"], "configmaps \"a\" not found");
 
     let generated = json!({ "metadata": { "generateName": "g-" } });
     let (_, generated) = client.send(Method::POST, path, &generated).await;
@@ -150,12 +152,12 @@ async fn an_object_is_created_read_updated_and_deleted_with_the_servers_metadata
     let (_, homeless) = client
         .send(
             Method::POST,
-            "/api/v1/namespaces/none/pods",
-            &pod("none", "a", "x"),
+            "/api/v1/namespaces/none/configmaps",
+            &config("a", "x"),
         )
         .await;
     assert_eq!(homeless["message"], "namespaces \"none\" not found");
-    let (_, method) = client.send(Method::DELETE, path, &Value::Null).await;
+    let (_, method) = client.send(Method::PUT, path, &Value::Null).await;
     assert_eq!(method["reason"], "MethodNotAllowed");
 }
 

@@ -139,11 +139,37 @@ impl Client {
         path: &str,
         body: &str,
     ) -> hyper::Result<http::Response<Incoming>> {
+        self.open_with(method, path, &[], body).await
+    }
+
+    pub(crate) async fn exchange(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> hyper::Result<(StatusCode, String)> {
+        let response = self.open_with(method, path, headers, body).await?;
+        let status = response.status();
+        let body = response.into_body().collect().await?.to_bytes();
+        Ok((status, String::from_utf8(body.to_vec()).unwrap()))
+    }
+
+    pub(crate) async fn open_with(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> hyper::Result<http::Response<Incoming>> {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("https://127.0.0.1{path}"));
         if self.protocol() == Http::One {
             request = request.uri(path).header("host", "127.0.0.1");
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
@@ -165,10 +191,7 @@ impl Client {
 
     /// The status and the body as text, or how the connection failed.
     pub(crate) async fn text(&mut self, path: &str) -> hyper::Result<(StatusCode, String)> {
-        let response = self.open(Method::GET, path, "").await?;
-        let status = response.status();
-        let body = response.into_body().collect().await?.to_bytes();
-        Ok((status, String::from_utf8(body.to_vec()).unwrap()))
+        self.exchange(Method::GET, path, &[], "").await
     }
 
     pub(crate) async fn send(&mut self, method: Method, path: &str, body: &Value) -> (u16, Value) {

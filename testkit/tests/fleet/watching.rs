@@ -145,8 +145,9 @@ async fn a_watch_ends_cleanly_at_its_timeout_and_when_told() {
         "/api/v1/configmaps?watch=true&resourceVersion={}",
         cluster.version()
     );
+    // The last bookmark comes two seconds before the end.
     let mut short = client
-        .watch(&format!("{path}&timeoutSeconds=1&allowWatchBookmarks=true"))
+        .watch(&format!("{path}&timeoutSeconds=3&allowWatchBookmarks=true"))
         .await;
     assert_eq!(short.change().await.0, "BOOKMARK");
     assert_eq!(short.next().await, None);

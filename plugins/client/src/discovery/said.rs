@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde_json::error::Category;
 
 use super::document::{Group, Resource, Version};
 
@@ -49,7 +50,7 @@ pub(super) fn root(body: &[u8]) -> Result<Root, Wrong> {
             let listed = groups.into_iter().filter_map(ListedGroup::into_listed);
             Ok(Root::Ask(listed.collect()))
         }
-        other => Err(unexpected(other)),
+        _ => Err(unexpected()),
     }
 }
 
@@ -57,7 +58,7 @@ pub(super) fn root(body: &[u8]) -> Result<Root, Wrong> {
 pub(super) fn resources(body: &[u8], group: &str, version: &str) -> Result<Box<[Resource]>, Wrong> {
     let Kind { kind } = parse(body)?;
     if kind != "APIResourceList" {
-        return Err(unexpected(&kind));
+        return Err(unexpected());
     }
     let Resources { resources } = parse(body)?;
     let (subs, tops): (Vec<_>, Vec<_>) = resources
@@ -106,15 +107,19 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Wrong> {
         return Err(Wrong::TooMany);
     }
     serde_json::from_slice(body).map_err(|error| {
-        // It may repeat what the server said.
-        let text: String = error.to_string().chars().take(256).collect();
-        Wrong::Malformed(text.escape_debug().to_string())
+        // Its own text may repeat what the server said, and that may be our token.
+        let what = match error.classify() {
+            Category::Data => "it has another form",
+            Category::Eof => "it ends too soon",
+            Category::Syntax | Category::Io => "it is no JSON",
+        };
+        let (line, column) = (error.line(), error.column());
+        Wrong::Malformed(format!("at line {line}, column {column}, {what}"))
     })
 }
 
-fn unexpected(kind: &str) -> Wrong {
-    let kind: String = kind.chars().take(64).collect();
-    Wrong::Malformed(format!("its kind is {kind:?}"))
+fn unexpected() -> Wrong {
+    Wrong::Malformed("its kind is none of one".into())
 }
 
 /// Groups, versions, resources, kinds and verbs are made of these, and stand in URLs.

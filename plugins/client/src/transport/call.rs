@@ -89,6 +89,9 @@ impl Transport {
             let sent = before(&mut end, lease.send(request)).await;
             match sent.map_err(|ending| lease.ended(ending))? {
                 Sent::Answered(mut response) => {
+                    if class == Class::Stream {
+                        identity.mark(response.headers_mut());
+                    }
                     if !response.status().is_success() {
                         let asked = Asked { identity, raw };
                         response.extensions_mut().insert(asked);
@@ -265,7 +268,7 @@ fn no_connection(line: &Line, after: std::time::Duration) -> TransportError {
     }
 }
 
-fn no_turn(ending: Ending) -> TransportError {
+pub(super) fn no_turn(ending: Ending) -> TransportError {
     match ending {
         Ending::Deadline(after) => TransportError::Busy {
             what: "a turn under the rate limit",

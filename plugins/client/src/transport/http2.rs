@@ -8,7 +8,7 @@ use std::{
     future::poll_fn,
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll, Waker},
 };
@@ -26,6 +26,7 @@ pub(crate) use self::{
     keeper::{Keeper, Pings},
 };
 use super::{
+    class::Class,
     error::TransportError,
     link::{HEAD, Incoming, Sent},
     wire::{Record, Wire},
@@ -33,6 +34,9 @@ use super::{
 
 /// Streams on one connection; more go to another. A server may allow fewer.
 pub(crate) const STREAMS: usize = 64;
+/// As many as are begun with before the server has said how many it allows: a call and a probe. One that is more than it turns out to
+/// allow could go nowhere else: what h2 was given it sends, and be it to take it back.
+const FIRST: usize = 2;
 /// What may come on one stream before it is read: a megabyte each round trip is enough for large lists from far away.
 const STREAM_WINDOW: u32 = 1 << 20;
 /// And on all of them: as much as all streams together, so that bodies that nobody reads stall no other.
@@ -56,19 +60,33 @@ pub(crate) struct Http2 {
 pub(crate) struct Load {
     /// Streams, counted before they begin and until they have ended.
     pub(crate) streams: AtomicUsize,
-    /// Those whose answers somebody waits for: no watches, no probes.
+    /// Those whose answers somebody waits for.
     pub(crate) calls: AtomicUsize,
+    pub(crate) watches: AtomicUsize,
     /// What had been heard when no answer came to a ping, and one more.
     mute: AtomicU32,
+    /// The server has said how many streams it allows.
+    is_told: AtomicBool,
+}
+
+impl Load {
+    /// Those of a class, where they are counted: probes have an end of their own.
+    pub(crate) fn of(&self, class: Class) -> Option<&AtomicUsize> {
+        match class {
+            Class::Call | Class::List => Some(&self.calls),
+            Class::Stream => Some(&self.watches),
+            Class::Probe(_) => None,
+        }
+    }
 }
 
 impl Http2 {
-    /// Begins on `io`, and returns what has to run for as long as the connection. The server is thought to allow `streams` until it
-    /// has said so.
+    /// Begins on `io`, and returns what has to run for as long as the connection. `told` runs whenever the server has said how many
+    /// streams it allows.
     pub(crate) async fn begin<T>(
         io: T,
-        streams: usize,
         pings: Pings,
+        told: impl Fn() + Send + 'static,
     ) -> Result<(Self, Keeper<T>), h2::Error>
     where
         T: AsyncRead + AsyncWrite + Unpin,
@@ -79,12 +97,13 @@ impl Http2 {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(HEAD)
             .max_send_buffer_size(SEND_BUFFER)
-            .initial_max_send_streams(streams)
+            .initial_max_send_streams(FIRST)
             .enable_push(false)
             .handshake(Wire::new(io, Arc::clone(&record)))
             .await?;
         let load = Arc::<Load>::default();
-        let keeper = Keeper::new(connection, pings, Arc::clone(&load), Arc::clone(&record));
+        let (shared, told) = ((Arc::clone(&load), Arc::clone(&record)), Box::new(told));
+        let keeper = Keeper::new(connection, pings, shared, told);
         let sender = Self {
             requests,
             load,
@@ -104,7 +123,12 @@ impl Http2 {
         matches!(polled, Poll::Ready(Err(_)))
     }
 
-    /// How many streams there may be.
+    /// Whether the server has said how many streams it allows.
+    pub(crate) fn is_told(&self) -> bool {
+        self.load.is_told.load(Relaxed)
+    }
+
+    /// How many streams there may be, as far as is known.
     pub(crate) fn limit(&self) -> usize {
         self.requests.current_max_send_streams().min(STREAMS)
     }

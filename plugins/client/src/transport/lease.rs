@@ -40,13 +40,14 @@ impl Lease {
 
     /// A stream on a connection of HTTP/2. Under the lock of the line's pool: whoever counts streams sees it.
     pub(crate) fn stream(of: &Arc<Line>, link: &Http2, class: Class) -> Self {
-        let waits = matches!(class, Class::Call | Class::List);
         link.load.streams.fetch_add(1, Relaxed);
-        link.load.calls.fetch_add(usize::from(waits), Relaxed);
+        if let Some(count) = link.load.of(class) {
+            count.fetch_add(1, Relaxed);
+        }
         let place = Place {
             line: Arc::clone(of),
             load: Arc::clone(&link.load),
-            waits,
+            class,
         };
         Self {
             line: Arc::clone(of),
@@ -119,12 +120,14 @@ impl Drop for Lease {
 struct Place {
     line: Arc<Line>,
     load: Arc<Load>,
-    waits: bool,
+    class: Class,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.load.calls.fetch_sub(usize::from(self.waits), Relaxed);
+        if let Some(count) = self.load.of(self.class) {
+            count.fetch_sub(1, Relaxed);
+        }
         self.load.streams.fetch_sub(1, Relaxed);
         self.line.made_room();
     }

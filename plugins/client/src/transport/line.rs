@@ -4,7 +4,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -16,7 +16,7 @@ use super::{
     class::Class,
     dial::{dial, within},
     error::{TransportError, Wait},
-    http2::{Http2, STREAMS},
+    http2::Http2,
     lease::Lease,
     link::Link,
     tasks::Tasks,
@@ -116,7 +116,13 @@ impl Line {
             (0, _) if pool.http1 => Some("one of the HTTP/1.1 connections"),
             (dials, queued) if dials > 0 && dials == queued => Some("a permit to dial"),
             // A server that allows none at all is not one that we have used up.
-            _ if pool.shared.iter().any(|link| link.limit() > 0) => Some(STREAM),
+            _ if pool
+                .shared
+                .iter()
+                .any(|link| link.is_told() && link.limit() > 0) =>
+            {
+                Some(STREAM)
+            }
             _ => None,
         }
     }
@@ -171,7 +177,7 @@ impl Line {
         }
     }
 
-    /// A stream is over: who waits may have it.
+    /// A stream is over, or there may be more: who waits may have it.
     pub(crate) fn made_room(self: &Arc<Self>) {
         let served = self.pool().serve(self);
         for (waiter, lease) in served {
@@ -273,6 +279,12 @@ impl Line {
         self.pool().waiting.len()
     }
 
+    /// How many dials are under way.
+    #[cfg(test)]
+    pub(crate) fn dials(&self) -> usize {
+        self.pool().dials
+    }
+
     /// How many connections of HTTP/2 there are.
     #[cfg(test)]
     pub(crate) fn connections(&self) -> usize {
@@ -291,8 +303,11 @@ impl Pool {
         let probe = matches!(class, Class::Probe(_));
         let has_room = |link: &&Http2| link.has_room(probe);
         let links = || self.shared.iter().filter(has_room);
-        // One that answers no ping is for those who find no other.
-        if let Some(link) = links().find(|link| !link.is_mute()).or(links().next()) {
+        // One that answers no ping is for those who find no other, and for a probe, which is sent because of it.
+        if let Some(link) = links()
+            .find(|link| link.is_mute() == probe)
+            .or(links().next())
+        {
             return Some(Lease::stream(line, link, class));
         }
         self.idle.retain(|link| !link.is_closed());
@@ -339,8 +354,9 @@ impl Pool {
         if self.http1 {
             return self.dials < waiting;
         }
-        // A server that allows no streams allows none on another connection.
-        self.dials == 0 && waiting > 0 && self.shared.iter().all(|link| link.limit() > 0)
+        // There may be room as soon as a server says so. One that allows no streams allows none on another connection.
+        let is_full = |link: &Http2| link.is_told() && link.limit() > 0;
+        self.dials == 0 && waiting > 0 && self.shared.iter().all(is_full)
     }
 
     fn forget_closed(&mut self) {
@@ -368,19 +384,20 @@ impl Dialling {
         let dial = Box::pin(dial(&shared, &self.line.tls, permit));
         let (stream, permit) = dial.await?;
         let weak = Arc::downgrade(&self.line);
+        let told = {
+            let weak = Weak::clone(&weak);
+            move || {
+                if let Some(line) = weak.upgrade() {
+                    line.made_room();
+                }
+            }
+        };
         let ended = move || {
             if let Some(line) = weak.upgrade() {
                 line.ended();
             }
         };
-        // What it allows on one connection it allows on another.
-        let streams = self
-            .line
-            .pool()
-            .shared
-            .first()
-            .map_or(STREAMS, Http2::limit);
-        let begin = Link::begin(stream, streams, &shared, &self.line.tasks, ended);
+        let begin = Link::begin(stream, &shared, &self.line.tasks, told, ended);
         let link = within(Wait::Handshake, deadlines.tls, Box::pin(begin)).await?;
         drop(permit);
         link

@@ -46,13 +46,13 @@ pub(crate) enum Sent {
 }
 
 impl Link {
-    /// Begins HTTP on `stream`, as the server chose by ALPN. `ended` runs when the connection is over. A server of HTTP/2 is thought to
-    /// allow `streams` until it has said so.
+    /// Begins HTTP on `stream`, as the server chose by ALPN. `told` runs whenever a server of HTTP/2 has said how many streams it allows,
+    /// `ended` when the connection is over.
     pub(crate) async fn begin(
         stream: Connected,
-        streams: usize,
         shared: &Shared,
         tasks: &Tasks,
+        told: impl Fn() + Send + 'static,
         ended: impl FnOnce() + Send + 'static,
     ) -> Result<Self, TransportError> {
         if stream.is_http2() {
@@ -60,7 +60,7 @@ impl Link {
                 after: shared.deadlines.ping,
                 signs: Arc::clone(&shared.hooks.signs),
             };
-            let begun = Http2::begin(stream, streams, pings).await;
+            let begun = Http2::begin(stream, pings, told).await;
             let (sender, keeper) = begun.map_err(|source| TransportError::Handshake {
                 source: Arc::new(source),
             })?;

@@ -17,7 +17,6 @@ use super::{
     dial::dial,
     error::{TransportError, Wait},
     hooks::Gate,
-    http2::STREAMS,
     limit::Limit,
     link::{Link, Sent},
     refusal::Asked,
@@ -58,7 +57,7 @@ impl Transport {
         let closed = tasks.killed.clone().drop_guard();
         let up = async {
             let (stream, _permit) = dial(shared, &identity.line.tls, permit).await?;
-            Link::begin(stream, STREAMS, shared, &tasks, || ()).await
+            Link::begin(stream, shared, &tasks, || (), || ()).await
         };
         let stage = Wait::Connection;
         let link = timeout_at(until, up).await;

@@ -64,6 +64,31 @@ impl Identity {
     }
 }
 
+/// Who asks a server for what is shown: the answer may repeat a token.
+pub(crate) struct Asker<'a> {
+    transport: &'a Transport,
+    /// As it was before it was asked.
+    identity: Arc<Identity>,
+}
+
+impl Transport {
+    pub(crate) fn asker(&self) -> Asker<'_> {
+        Asker {
+            transport: self,
+            identity: self.0.identity.load_full(),
+        }
+    }
+}
+
+impl Asker<'_> {
+    /// What a server says, without the token that we had or have.
+    pub(crate) fn hidden(&self, said: &str) -> String {
+        let said = self.identity.hidden(said);
+        let now = self.transport.0.identity.load();
+        now.hidden(&said).into_owned()
+    }
+}
+
 /// Whoever asks for an encoding, or for protobuf, reads that.
 pub(super) fn is_raw(asked: &HeaderMap) -> bool {
     let protobuf = |kind: &HeaderValue| {
@@ -72,6 +97,21 @@ pub(super) fn is_raw(asked: &HeaderMap) -> bool {
             .any(|part| part.eq_ignore_ascii_case(b"protobuf"))
     };
     decodes(asked) || asked.get_all(header::ACCEPT).iter().any(protobuf)
+}
+
+impl Identity {
+    /// Heads of an answer that repeat our token are not to be printed: kube logs those of each watch.
+    pub(super) fn mark(&self, heads: &mut HeaderMap) {
+        let Some(token) = self.token().filter(|token| !token.is_empty()) else {
+            return;
+        };
+        let token = token.as_bytes();
+        for value in heads.values_mut() {
+            let mut parts = value.as_bytes().windows(token.len());
+            let repeats = parts.any(|part| part == token);
+            value.set_sensitive(repeats || value.is_sensitive());
+        }
+    }
 }
 
 /// Whether a request asks for an encoding; that it wants none says kube of each watch.

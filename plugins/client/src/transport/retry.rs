@@ -49,6 +49,7 @@ impl Transport {
                 () = sleep(wait) => (),
             }
             shared.retries.fetch_add(1, Relaxed);
+            shared.hooks.counts.sent_again();
             request = copy;
         }
         unreachable!("the last try has no copy")

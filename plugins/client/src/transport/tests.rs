@@ -20,6 +20,7 @@ mod rates;
 mod raw;
 mod retries;
 mod rig;
+mod room;
 mod streams;
 mod tls;
 mod upgrade;

@@ -22,10 +22,11 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::{
     Identity, Shared, Transport,
     body::{End, Ending, Listen, ResponseBody},
-    call::{before, end_of_call, prepare},
+    call::{before, end_of_call, no_turn, prepare},
     class::Class,
     dial::{Connected, dial},
     error::{TransportError, Wait},
+    lanes::Lane,
     limit::Limit,
     link::{HEAD, Incoming, too_many_informational},
     tasks::Tasks,
@@ -47,6 +48,10 @@ impl Transport {
         let after = shared.deadlines.call;
         let mut end = end_of_call(Instant::now() + after, after, shared.closing.clone());
         prepare(shared, &mut request)?;
+        if let Some(limiter) = &shared.hooks.limiter {
+            let turn = limiter.turn(Lane::of(Class::Call, &request));
+            before(&mut end, turn).await.map_err(no_turn)?;
+        }
         let permit = before(&mut end, shared.hooks.gate.permit()).await;
         let permit = permit.map_err(|ending| match ending {
             Ending::Deadline(after) => {

@@ -190,7 +190,7 @@ impl Rig {
 
     /// The neighbour has noticed nothing, nothing panicked, nothing that must not show has shown, and the end is clean.
     pub(crate) async fn end(self) {
-        for state in self.cache.states() {
+        for state in self.cache.states().unwrap() {
             ears::shows(&format!("{state:?}"));
             ears::shows(&serde_json::to_string(&state).unwrap());
             if let Err(error) = self.cache.client(&state.key) {

@@ -1,9 +1,14 @@
 //! What a cluster says is another party's text: where it shows, it cannot make a terminal, a log or a page show something else.
 
+use std::time::Duration;
+
 use clustercache::Phase;
+use clustercache_client::KubeClient;
 use clustercache_testkit::hostile::{Answer, Step, http2};
 use http::Request;
 use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use tracing::{instrument::WithSubscriber, subscriber::NoSubscriber};
 
 use crate::{
     canaries::TOKEN,
@@ -126,4 +131,78 @@ async fn a_cluster_that_repeats_our_token_puts_it_into_no_log_and_no_state() {
         assert!(ears::tells(&error).contains("authorization: Bearer"));
         rig.end().await;
     }
+}
+
+/// The same in answers of which nobody would think that they are not proper.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_repeats_our_token_in_its_answers_puts_it_into_nothing_of_ours() {
+    let version = serde_json::json!({
+        "major": "1", "minor": "37", "gitVersion": format!("v1.37.2-{TOKEN}"), "platform": TOKEN,
+    });
+    let watch = Answer::new(200).header("x-seen", TOKEN).body("");
+    for protocol in BOTH {
+        let mut rig = Rig::start().await;
+        let behaviour = protocol()
+            .on("/readyz", Answer::new(200).body(TOKEN))
+            .on("/version", Answer::json(200, &version))
+            .on(
+                "/api/v1/namespaces/kube-system",
+                Answer::json(200, &serde_json::json!({ "metadata": { "uid": TOKEN } })),
+            )
+            .on("/api/v1/nodes", watch.clone())
+            .on(
+                "/apis",
+                Answer::json(
+                    200,
+                    &serde_json::json!({ "kind": "APIGroupList", "groups": TOKEN }),
+                ),
+            )
+            .on(
+                "/api",
+                Answer::json(200, &serde_json::json!({ "kind": TOKEN })),
+            );
+        let (key, _) = rig.add("echo", behaviour);
+        let cluster = rig.connected(&key).await;
+        let client = cluster.get::<KubeClient>().unwrap();
+        let version = soon("its version", async {
+            loop {
+                if let Some(version) = client.server_version() {
+                    return version;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        let version = version.await;
+        assert!(version.git_version.starts_with("v1.37.2-"));
+        ears::shows(&format!("{version} {version:?}"));
+        ears::tells(&client.discovery().await.unwrap_err());
+        let request = Request::get("/api/v1/nodes?watch=true")
+            .body(vec![])
+            .unwrap();
+        drop(
+            client
+                .client()
+                .request_events::<Node>(request)
+                .await
+                .unwrap(),
+        );
+        assert_eq!(client.kube_system_uid(), None);
+        rig.end().await;
+    }
+}
+
+/// What is no answer of ours to read, `kube` logs, unless it is not listened to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_kube_logs_of_an_answer_is_heard_by_nobody_where_its_caller_listens_to_nothing() {
+    let mut rig = Rig::start().await;
+    let secret = serde_json::json!({ "kind": "Node", "metadata": TOKEN });
+    let behaviour = healthy(H2).on("/api/v1/nodes/a", Answer::json(200, &secret));
+    let (key, _) = rig.add("odd", behaviour);
+    let nodes: Api<Node> = Api::all(rig.client(&key).await);
+    let quiet = nodes.get("a").with_subscriber(NoSubscriber::default());
+    assert!(matches!(quiet.await, Err(kube::Error::SerdeError(_))));
+    assert_eq!(ears::faults(), Vec::<String>::new());
+    nodes.get("a").await.unwrap_err();
+    assert_eq!(ears::faults().len(), 1, "as ever");
+    rig.end().await;
 }

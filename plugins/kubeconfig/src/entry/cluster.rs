@@ -64,9 +64,9 @@ impl Entry for Cluster {
                 return Err(cluster.place.field(CA.0).refuse(RefusalReason::Missing));
             }
             // Judged when it has been read.
-            Some(Material::File(..)) | None => cluster.check(None)?,
-            Some(Material::Inline(bytes, _)) => cluster.check(Some(bytes))?,
-        }
+            Some(Material::File(..)) | None => cluster.site(None)?,
+            Some(Material::Inline(bytes, _)) => cluster.site(Some(bytes))?,
+        };
         Ok(cluster)
     }
 }
@@ -102,12 +102,10 @@ impl Cluster {
         builder
     }
 
-    /// Whether it makes an access.
-    pub(super) fn check(&self, ca: Option<&Bytes>) -> Result<(), Refusal> {
+    /// Where it is, for nobody yet.
+    pub(super) fn site(&self, ca: Option<&Bytes>) -> Result<ClusterAccess, Refusal> {
         let built = self.builder(ca).build();
-        built
-            .map(drop)
-            .map_err(|error| access(&self.blamed(&error), error))
+        built.map_err(|error| access(&self.blamed(&error), error))
     }
 
     /// Of the field that an error is about.

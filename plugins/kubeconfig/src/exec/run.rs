@@ -1,4 +1,4 @@
-//! Runs a program, within a deadline and a limit, and leaves nothing of it behind.
+//! Runs a program, within a deadline and a limit, and leaves nothing of it behind: also not what it started and left in the background.
 
 use std::{
     collections::BTreeMap, ffi::OsString, io, path::PathBuf, process::Stdio, sync::Arc,
@@ -94,8 +94,9 @@ impl Running {
         // Never moved (and left behind) while it grows.
         let mut output = Zeroizing::new(Vec::with_capacity(LIMIT));
         let mut errors = 0;
-        // It is waited for only when nobody can print any more: until then its number is its own, and so is that of its group.
-        let status = loop {
+        let ended = ended(self.child.id());
+        tokio::pin!(ended);
+        loop {
             tokio::select! {
                 read = read(&mut out, &mut chunk) => {
                     if output.len() + read > LIMIT {
@@ -109,11 +110,13 @@ impl Running {
                         return Err(ExecFailure::TooMuch { limit: LIMIT });
                     }
                 }
-                ended = self.child.wait(), if out.is_none() => {
-                    break ended.map_err(|error| ExecFailure::NotStarted(error.kind()))?;
-                }
+                () = &mut ended, if out.is_none() => break,
             }
-        };
+        }
+        // It has ended, and is still there to be waited for: until then its number is its own, and so is that of its group.
+        self.kill();
+        let status = self.child.wait().await;
+        let status = status.map_err(|error| ExecFailure::NotStarted(error.kind()))?;
         if status.success() {
             return Ok(output);
         }
@@ -123,15 +126,49 @@ impl Running {
     }
 }
 
-#[cfg(unix)]
-impl Drop for Running {
-    fn drop(&mut self) {
-        let id = self.child.id().and_then(|id| i32::try_from(id).ok());
-        if let Some(group) = id.and_then(rustix::process::Pid::from_raw) {
+impl Running {
+    /// Kills it with all of its group, unless it has been waited for.
+    fn kill(&self) {
+        #[cfg(unix)]
+        if let Some(group) = pid(self.child.id()) {
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }
 }
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[cfg(unix)]
+fn pid(id: Option<u32>) -> Option<rustix::process::Pid> {
+    let id = id.and_then(|id| i32::try_from(id).ok());
+    id.and_then(rustix::process::Pid::from_raw)
+}
+
+/// Until a child has ended. It is not waited for here: its number may not become another's yet.
+#[cfg(unix)]
+async fn ended(child: Option<u32>) {
+    use rustix::process::{WaitId, WaitIdOptions as Options, waitid};
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let Some(child) = pid(child) else { return };
+    // Listened to before the first look, so that an end between two looks is told.
+    let Ok(mut children) = signal(SignalKind::child()) else {
+        // It goes at its deadline.
+        return std::future::pending().await;
+    };
+    let looks = Options::EXITED | Options::NOWAIT | Options::NOHANG;
+    while let Ok(None) = waitid(WaitId::Pid(child), looks) {
+        children.recv().await;
+    }
+}
+
+/// There are no groups to be killed.
+#[cfg(not(unix))]
+async fn ended(_: Option<u32>) {}
 
 fn buffer() -> Zeroizing<Vec<u8>> {
     Zeroizing::new(vec![0; 8 * 1024])

@@ -17,23 +17,21 @@ impl Events {
     /// The next event: `+name host token`, `!name why`, `?name why`, `-name` or `synced`; or an error's text.
     pub async fn next(&mut self) -> Result<String, String> {
         let event = self.event().await.map_err(|error| error.to_string())?;
-        Ok(match event {
-            SourceEvent::Synced => "synced".to_owned(),
-            SourceEvent::Remove { key, .. } => format!("-{}", key.name()),
-            SourceEvent::Upsert(cluster) => match cluster.access {
-                SourcedAccess::Ready(access) => format!(
-                    "+{} {} {}",
-                    cluster.key.name(),
-                    access.endpoint().url().host().unwrap(),
-                    match access.credential().token() {
-                        Some(token) => token.expose_secret(),
-                        None => "certificate",
-                    }
-                ),
-                SourcedAccess::Refused(why) => format!("!{} {why}", cluster.key.name()),
-                SourcedAccess::Gated(why) => format!("?{} {why}", cluster.key.name()),
-            },
-        })
+        Ok(text(event))
+    }
+
+    /// The next event, and how often the stream was polled for it.
+    pub async fn turns(&mut self) -> (String, usize) {
+        let mut turns = 0;
+        let event = std::future::poll_fn(|cx| {
+            turns += 1;
+            self.0.poll_next_unpin(cx)
+        });
+        let event = tokio::time::timeout(Duration::from_secs(60), event).await;
+        let event = event
+            .expect("an event in time")
+            .expect("the stream goes on");
+        (text(event.unwrap()), turns)
     }
 
     pub async fn event(&mut self) -> Result<SourceEvent, SourceError> {
@@ -83,4 +81,24 @@ pub fn replace(path: &Path, content: &str) {
     let beside = path.with_extension("new");
     std::fs::write(&beside, content).unwrap();
     std::fs::rename(&beside, path).unwrap();
+}
+
+fn text(event: SourceEvent) -> String {
+    match event {
+        SourceEvent::Synced => "synced".to_owned(),
+        SourceEvent::Remove { key, .. } => format!("-{}", key.name()),
+        SourceEvent::Upsert(cluster) => match cluster.access {
+            SourcedAccess::Ready(access) => format!(
+                "+{} {} {}",
+                cluster.key.name(),
+                access.endpoint().url().host().unwrap(),
+                match access.credential().token() {
+                    Some(token) => token.expose_secret(),
+                    None => "certificate",
+                }
+            ),
+            SourcedAccess::Refused(why) => format!("!{} {why}", cluster.key.name()),
+            SourcedAccess::Gated(why) => format!("?{} {why}", cluster.key.name()),
+        },
+    }
 }

@@ -321,6 +321,37 @@ fn kind_2_a_ca_that_shares_a_key_is_the_same_cluster_and_any_other_is_a_new_one(
 }
 
 #[test]
+fn kind_3_shows_where_a_cluster_that_is_not_ready_leads() {
+    let by_ca = |claim: Claim, place: Option<ClusterAccess>| {
+        let identity = place.map_or(Identity::ByCa, Identity::ByCaOf);
+        let upsert = Upsert {
+            identity,
+            ..claim.upsert
+        };
+        Some(Claim { upsert, ..claim })
+    };
+    let ready = |ca| by_ca(claim(SourcedAccess::Ready(access(0, ca, "t"))), None);
+    let gated = claim(SourcedAccess::Gated("not yet".into()));
+    for not_ready in [gated, refused()] {
+        for (ca, same) in [(1, true), (2, false)] {
+            let mut world = world();
+            world.word(ready(0));
+            world.works_until("connected", World::is_settled);
+            let old = world.published();
+            world.seen.clear();
+            world.word(by_ca(not_ready.clone(), Some(access(1, ca, "none"))));
+            assert_eq!(world.published(), old.filter(|_| same), "{ca}");
+            assert_eq!(world.was_told(Changes::REPLACED), !same, "{ca}");
+            assert_eq!(world.building(), None, "nobody is dialled");
+            world.seen.clear();
+            world.word(ready(ca));
+            assert!(!world.was_told(Changes::REPLACED), "it was already");
+            assert!(world.building().is_some());
+        }
+    }
+}
+
+#[test]
 fn kind_2_access_that_the_published_one_can_take_ends_the_build() {
     for token in ["t", "u"] {
         let (mut world, old) = connected();

@@ -1,5 +1,5 @@
-//! What keeps a connection: it reads and writes for all streams, and sends a ping when calls wait and nothing comes, whose absence starts
-//! a probe. An answer to one says nothing.
+//! What keeps a connection: it reads and writes for all streams, and sends a ping where nothing comes: soon while calls
+//! wait, after a while where only watches do. One that is not answered starts a probe; an answer to one says nothing.
 
 use std::{
     future::Future,
@@ -22,6 +22,10 @@ use crate::transport::{
     wire::{Record, Wire},
 };
 
+/// Where nobody waits for an answer, nothing comes for so many times as long before there is a ping: longer than between two probes, which
+/// are heard on one connection, and so only on those that have none.
+const IDLE: u32 = 10;
+
 /// What a connection does when calls wait and nothing comes.
 pub(crate) struct Pings {
     /// For so long, and for as long again after a ping.
@@ -37,14 +41,17 @@ pub(crate) struct Keeper<T> {
     silence: Option<Silence>,
     load: Arc<Load>,
     record: Arc<Record>,
+    told: Box<dyn Fn() + Send>,
+    /// What the server allows, once it has said so.
+    allows: Option<usize>,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Keeper<T> {
     pub(super) fn new(
         mut connection: client::Connection<Wire<T>, Bytes>,
         pings: Pings,
-        load: Arc<Load>,
-        record: Arc<Record>,
+        (load, record): (Arc<Load>, Arc<Record>),
+        told: Box<dyn Fn() + Send>,
     ) -> Self {
         Self {
             ping: connection.ping_pong(),
@@ -53,13 +60,16 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Keeper<T> {
             silence: None,
             load,
             record,
+            told,
+            allows: None,
         }
     }
 }
 
-/// Calls wait. There is none, and no timer, while nobody does.
+/// Somebody waits. There is none, and no timer, while nobody does.
 struct Silence {
     timer: Pin<Box<Sleep>>,
+    after: Duration,
     heard: u32,
     pinged: bool,
 }
@@ -70,30 +80,41 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Keeper<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         self.listen(cx);
         // What ends it is an error of every stream on it too.
-        Pin::new(&mut self.connection).poll(cx).map(|_| ())
+        let over = Pin::new(&mut self.connection).poll(cx).map(|_| ());
+        self.note_what_is_allowed();
+        over
     }
 }
 
-impl<T> Keeper<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> Keeper<T> {
     fn listen(&mut self, cx: &mut Context<'_>) {
-        if self.load.calls.load(Relaxed) == 0 {
+        let calls = self.load.calls.load(Relaxed) > 0;
+        if !calls && self.load.watches.load(Relaxed) == 0 {
             self.silence = None;
             return;
         }
-        let after = self.pings.after;
+        let idle = self.pings.after.saturating_mul(IDLE);
+        let after = if calls { self.pings.after } else { idle };
         let silence = self.silence.get_or_insert_with(|| Silence {
             timer: Box::pin(sleep(after)),
+            after,
             heard: self.record.heard(),
             pinged: false,
         });
-        while silence.timer.as_mut().poll(cx).is_ready() {
+        // The answer to a ping is not waited for any longer because nobody else waits.
+        if silence.after > after {
             silence.timer.as_mut().reset(Instant::now() + after);
+        }
+        silence.after = after;
+        while silence.timer.as_mut().poll(cx).is_ready() {
             let heard = self.record.heard();
+            let mut next = after;
             if heard != silence.heard {
                 silence.heard = heard;
                 silence.pinged = false;
             } else if !silence.pinged {
                 silence.pinged = true;
+                next = self.pings.after;
                 if let Some(ping) = &mut self.ping {
                     // The last one's answer is taken, so that another can be sent.
                     let _ = ping.poll_pong(cx);
@@ -102,6 +123,20 @@ impl<T> Keeper<T> {
             } else if self.load.mute.swap(mark(&self.record), Relaxed) != mark(&self.record) {
                 self.pings.signs.doubt();
             }
+            silence.timer.as_mut().reset(Instant::now() + next);
+        }
+    }
+
+    /// What it says comes first of all that comes.
+    fn note_what_is_allowed(&mut self) {
+        if self.allows.is_none() && self.record.heard() == 0 {
+            return;
+        }
+        let allows = Some(self.connection.max_concurrent_send_streams());
+        if self.allows != allows {
+            self.allows = allows;
+            self.load.is_told.store(true, Relaxed);
+            (self.told)();
         }
     }
 }

@@ -1,9 +1,17 @@
 //! Endpoint and credential are one value: a token changes in place, and goes nowhere but to its own endpoint.
 
+use std::sync::Arc;
+
 use clustercache::{ClusterAccess, Refresh};
 use clustercache_testkit::fleet::{FakeCluster, FakeCredential, OldEndpoint, ShownCredential};
 
-use super::rig::{Rig, access, soon};
+use tokio::{io::AsyncWriteExt, sync::Notify};
+
+use super::{
+    peer::head,
+    raw::{RawServer, answer},
+    rig::{Open, Rig, access, soon, transport, whole},
+};
 
 #[tokio::test]
 async fn a_new_token_is_on_the_next_request_over_the_same_connection() {
@@ -122,4 +130,44 @@ async fn a_credential_that_cannot_be_used_is_not_taken() {
     let broken = access(&cluster.access_with(credential));
     assert_eq!(rig.transport.refresh(&broken), Refresh::Rebuild);
     rig.text("/version").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_refusal_is_made_plain_with_the_token_that_its_request_had() {
+    let (asked, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let server = RawServer::serving(&[], {
+        let (asked, go) = (Arc::clone(&asked), Arc::clone(&go));
+        move |_, mut stream| {
+            let (asked, go) = (Arc::clone(&asked), Arc::clone(&go));
+            async move {
+                // As a proxy does that shows what it was sent.
+                let head = head(&mut stream).await.unwrap();
+                asked.notify_one();
+                go.notified().await;
+                let _ = stream.write_all(answer(403, &head).as_bytes()).await;
+                let _ = stream.flush().await;
+            }
+        }
+    })
+    .await;
+    let url = server.access().endpoint().url().to_string();
+    let with = |token: &str| {
+        let access = ClusterAccess::builder(&url).ca_pem(server.ca());
+        access.token(token.to_owned()).build().unwrap()
+    };
+    let transport = transport(with("f1rst-s3cret"), Box::new(Open), Arc::default(), |_| ());
+    let request = http::Request::get("/version").body(kube::client::Body::empty());
+    let call = tower::Service::call(&mut transport.clone(), request.unwrap());
+    let renewed = async {
+        asked.notified().await;
+        let new = with("s3cond-s3cret");
+        assert_eq!(transport.refresh(&new), Refresh::InPlace);
+        go.notify_one();
+    };
+    let (answer, ()) = soon(async { tokio::join!(call, renewed) }).await;
+    let text = whole(answer.unwrap()).await.unwrap();
+    assert!(
+        text.contains("Bearer [our token]") && !text.contains("s3cret"),
+        "{text}"
+    );
 }

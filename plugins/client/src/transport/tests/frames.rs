@@ -60,15 +60,20 @@ pub(super) struct Peer<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
-    /// Reads the client's preface, and says its settings.
-    pub(super) async fn begin(mut stream: S, settings: &[u8]) -> Self {
+    /// Reads the client's preface, and says nothing.
+    pub(super) async fn silent(mut stream: S) -> Self {
         let mut preface = [0; 24];
         let _ = stream.read_exact(&mut preface).await;
-        let mut peer = Self {
+        Self {
             stream,
             pongs: true,
             pings: 0,
-        };
+        }
+    }
+
+    /// Reads the client's preface, and says its settings.
+    pub(super) async fn begin(stream: S, settings: &[u8]) -> Self {
+        let mut peer = Self::silent(stream).await;
         peer.send(&frame(SETTINGS, 0, 0, settings)).await;
         peer
     }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use clustercache_testkit::fleet::FakeCluster;
 use futures_util::poll;
-use http::Request;
+use http::{Request, header};
 use kube::client::Body;
 use tokio::time::Instant;
 
@@ -54,6 +54,29 @@ async fn a_turn_that_does_not_come_in_time_is_a_lack_of_ours_and_says_so() {
     };
     assert!(what.contains("rate limit"), "{what}");
     assert_eq!(rig.cluster.counters().requests.total(), 1);
+}
+
+#[tokio::test]
+async fn an_upgrade_takes_a_turn_as_a_call_does() {
+    let rig = Rig::paced(FakeCluster::start("exec").unwrap(), slow(1), |deadlines| {
+        deadlines.call = Duration::from_millis(200);
+    });
+    rig.text("/version").await.unwrap();
+    let before = rig.cluster.counters().connections_accepted;
+    let request = Request::get("/api/v1/namespaces/a/pods/b/exec")
+        .header(header::CONNECTION, "Upgrade")
+        .header(header::UPGRADE, "websocket")
+        .body(Body::empty())
+        .unwrap();
+    let error = soon(rig.transport.call_as(request, Class::Call)).await;
+    assert!(
+        matches!(error.err(), Some(TransportError::Busy { what, .. }) if what.contains("rate limit"))
+    );
+    assert_eq!(
+        rig.cluster.counters().connections_accepted,
+        before,
+        "nobody was dialled"
+    );
 }
 
 #[tokio::test]

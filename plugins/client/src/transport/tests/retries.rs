@@ -79,6 +79,7 @@ async fn a_server_that_is_too_busy_for_ever_is_asked_three_times() {
         assert_eq!(whole(refused).await.unwrap(), "busy");
         assert_eq!(rig.cluster.counters().requests.total(), 3);
         assert_eq!(rig.transport.retries(), 2);
+        assert_eq!(rig.transport.0.shared.hooks.counts.retries(), 2);
     }
 }
 

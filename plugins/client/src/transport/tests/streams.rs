@@ -22,14 +22,14 @@ use crate::{
 
 /// What a server has seen and done.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    connections: usize,
+pub(super) struct Seen {
+    pub(super) connections: usize,
     lists_stalled: usize,
 }
 
 /// Allows so many streams. Answers a watch with one event and no end, a list with all that may be sent without its being read, a write
 /// with what was written, and everything else with `ok`.
-async fn server(streams: u32) -> (RawServer, watch::Sender<Seen>) {
+pub(super) async fn server(streams: u32) -> (RawServer, watch::Sender<Seen>) {
     let seen = watch::Sender::<Seen>::default();
     let tell = seen.clone();
     let server = RawServer::serving(&[b"h2"], move |_, stream| {
@@ -93,13 +93,13 @@ fn on(server: &RawServer) -> Transport {
     transport(server.access(), Box::new(Open), Arc::default(), |_| ())
 }
 
-async fn ask(transport: &Transport) -> Result<u16, TransportError> {
+pub(super) async fn ask(transport: &Transport) -> Result<u16, TransportError> {
     let until = Instant::now() + transport.0.shared.deadlines.probe;
     let reply = soon(transport.ask("/readyz", until)).await?;
     Ok(reply.status.as_u16())
 }
 
-async fn watches(
+pub(super) async fn watches(
     transport: &Transport,
     count: usize,
 ) -> Vec<Response<crate::transport::body::ResponseBody>> {

@@ -14,6 +14,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy, split},
     net::TcpStream,
     sync::mpsc,
+    task::yield_now,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_tungstenite::{accept_hdr_async, tungstenite};
@@ -170,8 +171,6 @@ async fn an_upgrade_has_a_deadline_until_its_head_only() {
     let server = Server::start().await;
     let transport = server.transport(|deadlines| deadlines.call = SHORT);
     let mut stream = upgraded(&transport, "/exec").await;
-    tokio::time::sleep(SHORT * 2).await;
-    echoes(&mut stream, b"still there").await;
     let error = ask(&transport, "/hang").await.err().unwrap();
     assert!(
         matches!(
@@ -183,6 +182,8 @@ async fn an_upgrade_has_a_deadline_until_its_head_only() {
         ),
         "{error}"
     );
+    // Its own would have passed before that one's.
+    echoes(&mut stream, b"still there").await;
 }
 
 #[tokio::test]
@@ -258,7 +259,7 @@ async fn an_upgrade_goes_on_when_the_pooled_connection_is_replaced() {
     soon(async {
         // What ends the old line's streams is over; one task carries the bytes.
         while transport.tasks() > 1 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            yield_now().await;
         }
     })
     .await;
@@ -273,12 +274,9 @@ async fn what_the_server_ends_is_over() {
     server.head().await;
     server.over().await;
     assert_eq!(soon(stream.read(&mut [0; 8])).await.unwrap(), 0);
-    soon(async {
-        while transport.tasks() > 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await;
+    let tasks = &transport.0.shared.tasks;
+    tasks.close();
+    soon(tasks.wait()).await;
 }
 
 #[tokio::test]

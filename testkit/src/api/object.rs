@@ -1,0 +1,297 @@
+//! One object as it is kept: as the line that a watch sends of it.
+//!
+//! Lists, gets and watches hand out slices of that one line, so that it is encoded once for all of them:
+//!
+//! ```text
+//! {"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7",…},"spec":…}}
+//! ╰─────── change ────────╯╰────────── head ─────────────╯╰──── metadata, version first ─────╯
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde_json::{Map, Value};
+
+use super::{fields::Fields, kind::Kind};
+
+/// What an event says of its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl Change {
+    pub(super) fn head(self) -> &'static [u8] {
+        match self {
+            Self::Added => br#"{"type":"ADDED","object":"#,
+            Self::Modified => br#"{"type":"MODIFIED","object":"#,
+            Self::Deleted => br#"{"type":"DELETED","object":"#,
+        }
+    }
+}
+
+const METADATA: &[u8] = br#""metadata":{"resourceVersion":""#;
+const TAIL: &[u8] = b"}\n";
+
+pub(super) struct Object {
+    pub(super) kind: Arc<Kind>,
+    /// The place in the list of its kind, see [`Kind::key`].
+    pub(super) key: Arc<str>,
+    pub(super) version: u64,
+    change: Change,
+    line: Bytes,
+    /// In the line: from the `"` after the version's digits to the end of the metadata.
+    metadata: Range<usize>,
+    labels: OnceLock<BTreeMap<String, String>>,
+    fields: OnceLock<Fields>,
+}
+
+impl Object {
+    /// Encodes an object; `value` has its metadata, and `version` wins over what it says there.
+    pub(super) fn new(
+        kind: Arc<Kind>,
+        key: Arc<str>,
+        change: Change,
+        version: u64,
+        value: Value,
+    ) -> Self {
+        let Value::Object(mut value) = value else {
+            unreachable!("what is stored was checked to be an object");
+        };
+        value.remove("kind");
+        value.remove("apiVersion");
+        let mut metadata = match value.remove("metadata") {
+            Some(Value::Object(metadata)) => metadata,
+            _ => Map::new(),
+        };
+        metadata.remove("resourceVersion");
+        let mut line = BytesMut::with_capacity(512);
+        line.put_slice(change.head());
+        head(&mut line, &kind);
+        line.put_slice(METADATA);
+        line.put_slice(version.to_string().as_bytes());
+        let start = line.len();
+        line.put_u8(b'"');
+        members(&mut line, &metadata, true);
+        line.put_u8(b'}');
+        let end = line.len();
+        members(&mut line, &value, true);
+        line.put_u8(b'}');
+        line.put_slice(TAIL);
+        Self {
+            kind,
+            key,
+            version,
+            change,
+            // Without the spare capacity: most objects are kept for long.
+            line: Bytes::copy_from_slice(&line),
+            metadata: start..end,
+            labels: OnceLock::new(),
+            fields: OnceLock::new(),
+        }
+    }
+
+    /// The same content, as of another change and version.
+    pub(super) fn as_of(&self, change: Change, version: u64) -> Self {
+        let rest = &self.line[self.metadata.start..];
+        let mut line = BytesMut::with_capacity(self.line.len() + 24);
+        line.put_slice(change.head());
+        head(&mut line, &self.kind);
+        line.put_slice(METADATA);
+        line.put_slice(version.to_string().as_bytes());
+        let start = line.len();
+        line.put_slice(rest);
+        Self {
+            kind: self.kind.clone(),
+            key: self.key.clone(),
+            version,
+            change,
+            line: line.freeze(),
+            metadata: start..start + self.metadata.len(),
+            labels: OnceLock::new(),
+            fields: OnceLock::new(),
+        }
+    }
+
+    /// The line of a watch, shared where the change is the one that it was encoded for.
+    pub(super) fn line(&self, change: Change) -> Bytes {
+        if change == self.change {
+            return self.line.clone();
+        }
+        let mut line = BytesMut::with_capacity(self.line.len() + 8);
+        line.put_slice(change.head());
+        line.put_slice(&self.line[self.change.head().len()..]);
+        line.freeze()
+    }
+
+    /// The whole object.
+    pub(super) fn json(&self) -> Bytes {
+        self.line
+            .slice(self.change.head().len()..self.line.len() - TAIL.len())
+    }
+
+    /// As an item of a list: built-in kinds stand there without `kind` and `apiVersion`. What precedes the first item's
+    /// bytes is `{`.
+    pub(super) fn item(&self) -> &[u8] {
+        let head = if self.kind.custom {
+            1
+        } else {
+            head_length(&self.kind)
+        };
+        &self.line[self.change.head().len() + head..self.line.len() - TAIL.len()]
+    }
+
+    /// `"metadata":{…}`.
+    pub(super) fn metadata(&self) -> &[u8] {
+        let start = self.change.head().len() + head_length(&self.kind);
+        &self.line[start..self.metadata.end]
+    }
+
+    /// Decoded, with `kind` and `apiVersion`.
+    pub(super) fn value(&self) -> Value {
+        serde_json::from_slice(&self.json()).expect("it was written by this file")
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        self.key
+            .split_once('/')
+            .map_or("", |(namespace, _)| namespace)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.key
+            .split_once('/')
+            .map_or(&*self.key, |(_, name)| name)
+    }
+
+    pub(super) fn labels(&self) -> &BTreeMap<String, String> {
+        self.labels.get_or_init(|| {
+            let value = self.value();
+            let labels = value["metadata"]["labels"].as_object();
+            let text =
+                |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+            labels.into_iter().flatten().filter_map(text).collect()
+        })
+    }
+
+    /// What a field selector can ask for, beside name and namespace.
+    pub(super) fn fields(&self) -> &Fields {
+        self.fields
+            .get_or_init(|| Fields::of(&self.kind, &self.value()))
+    }
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} at {}", self.kind.plural, self.key, self.version)
+    }
+}
+
+/// `{"kind":"Pod","apiVersion":"v1",`
+pub(super) fn head(out: &mut BytesMut, kind: &Kind) {
+    for part in [
+        r#"{"kind":""#,
+        &kind.name,
+        r#"","apiVersion":""#,
+        &kind.group,
+    ] {
+        out.put_slice(part.as_bytes());
+    }
+    if !kind.group.is_empty() {
+        out.put_u8(b'/');
+    }
+    out.put_slice(kind.version.as_bytes());
+    out.put_slice(br#"","#);
+}
+
+fn head_length(kind: &Kind) -> usize {
+    let slash = usize::from(!kind.group.is_empty());
+    r#"{"kind":"","apiVersion":"","#.len()
+        + kind.name.len()
+        + kind.group.len()
+        + slash
+        + kind.version.len()
+}
+
+/// The members of a JSON object without its braces.
+fn members(out: &mut BytesMut, map: &Map<String, Value>, mut comma: bool) {
+    for (name, value) in map {
+        if std::mem::replace(&mut comma, true) {
+            out.put_u8(b',');
+        }
+        serde_json::to_writer((&mut *out).writer(), name).expect("a buffer takes any text");
+        out.put_u8(b':');
+        serde_json::to_writer((&mut *out).writer(), value).expect("a buffer takes any JSON");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::builtin, *};
+
+    fn pod(change: Change) -> Object {
+        let value = json!({
+            "kind": "Pod", "apiVersion": "v1", "spec": { "nodeName": "n" },
+            "metadata": { "name": "a", "labels": { "app": "x" }, "resourceVersion": "3" },
+        });
+        let kind = builtin::named("", "pods").clone();
+        Object::new(kind, "default/a".into(), change, 7, value)
+    }
+
+    fn parsed(bytes: &[u8]) -> Value {
+        serde_json::from_slice(bytes).unwrap()
+    }
+
+    #[test]
+    fn one_line_is_the_event_the_object_the_item_and_the_metadata() {
+        let pod = pod(Change::Added);
+        let event = parsed(&pod.line(Change::Added));
+        assert_eq!(event["type"], "ADDED");
+        assert_eq!(event["object"], parsed(&pod.json()));
+        let item = [b"{", pod.item()].concat();
+        assert_eq!(
+            parsed(&item),
+            json!({
+                "metadata": { "name": "a", "labels": { "app": "x" }, "resourceVersion": "7" },
+                "spec": { "nodeName": "n" },
+            })
+        );
+        let metadata = [b"{", pod.metadata(), b"}"].concat();
+        assert_eq!(parsed(&metadata)["metadata"], parsed(&item)["metadata"]);
+        assert_eq!(pod.labels()["app"], "x");
+        assert_eq!((pod.namespace(), pod.name()), ("default", "a"));
+    }
+
+    #[test]
+    fn an_object_as_of_another_change_and_version_has_the_same_content() {
+        let pod = pod(Change::Modified);
+        let gone = pod
+            .as_of(Change::Deleted, 1234)
+            .as_of(Change::Deleted, 12345);
+        let event = parsed(&gone.line(Change::Deleted));
+        let mut expected = parsed(&pod.json());
+        expected["metadata"]["resourceVersion"] = "12345".into();
+        assert_eq!(event, json!({ "type": "DELETED", "object": expected }));
+        assert_eq!(parsed(&gone.line(Change::Added))["object"], expected);
+        assert_eq!(
+            parsed(&[b"{", gone.metadata(), b"}"].concat())["metadata"],
+            expected["metadata"]
+        );
+    }
+
+    #[test]
+    fn the_line_is_shared_where_nothing_differs() {
+        let pod = pod(Change::Modified);
+        let (first, second) = (pod.line(Change::Modified), pod.line(Change::Modified));
+        assert_eq!(first.as_ptr(), second.as_ptr());
+    }
+}
