@@ -359,7 +359,7 @@ fn an_init_that_blocks_its_thread_as_the_engine_is_dropped_on_no_runtime_leaves_
     let mut engine = Box::pin(engine.run());
     runtime.block_on(async {
         tokio::select! {
-            _ = &mut engine => unreachable!("it runs until it is dropped"),
+            () = &mut engine => unreachable!("it runs until it is dropped"),
             () = world.until_noted("it blocks") => {}
         }
     });

@@ -27,14 +27,6 @@ fn refused(name: &str, why: &str) -> Upsert {
     Upsert::refused(key(name), why).with_uid(name)
 }
 
-async fn connected(change: impl FnOnce(Builder) -> Builder) -> (World, MemorySource, Cache) {
-    let (world, source) = (World::default(), MemorySource::new("test"));
-    source.upsert(plain("a"));
-    let cache = change(builder(&world, &source)).start().unwrap();
-    cache.wait_for(&key("a"), LONG).await.unwrap();
-    (world, source, cache)
-}
-
 // === Several sources ===
 
 /// Two sources: `high` was registered first.

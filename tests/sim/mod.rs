@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, unused_imports)] // each test file uses its part of it
 
 mod guarded;
+mod started;
 
 use std::{
     any::Any,
@@ -23,6 +24,7 @@ use futures_util::{StreamExt, future::BoxFuture};
 use tokio::sync::Notify;
 
 pub use guarded::{Builder, Cache};
+pub use started::*;
 
 /// All servers of a test, and what was done to providers.
 #[derive(Clone, Default)]

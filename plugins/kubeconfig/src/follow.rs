@@ -194,7 +194,7 @@ impl Follower {
             shared.is_late(self.source.read_deadline, kept)
         };
         if self.read.is_none() {
-            return Err(StreamError::Nothing(problem));
+            return Err(StreamError::Nothing(problem.into()));
         }
         tracing::warn!(%problem, "kubeconfig not taken");
         if let Some(reading) = &mut self.reading {

@@ -84,7 +84,7 @@ pub(crate) enum StreamError {
     #[error("no kubeconfig is named; set $KUBECONFIG or $HOME, or name a file")]
     NoFile,
     #[error("no kubeconfig can be read yet: {0}")]
-    Nothing(FileProblem),
+    Nothing(Box<FileProblem>),
     #[error("reading the kubeconfig panicked")]
     Panicked,
 }

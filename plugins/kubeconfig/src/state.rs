@@ -74,7 +74,9 @@ impl Files {
     /// Why nothing can be said.
     pub(crate) fn nothing(&self, order: &[PathBuf]) -> StreamError {
         let problem = self.problems(order).next().cloned();
-        problem.map_or(StreamError::NoFile, StreamError::Nothing)
+        problem.map_or(StreamError::NoFile, |problem| {
+            StreamError::Nothing(problem.into())
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clustercache::{ClusterKey, Upsert};
 use clustercache_metrics::CacheMetrics;
 use clustercache_testkit::cache::TestCache;
-use support::{Exporter, Page, same};
+use support::{Act, Exporter, Odd, Page, same};
 
 fn key(name: &str) -> ClusterKey {
     ClusterKey::new("fleet", name)
@@ -40,6 +40,29 @@ async fn single_clusters_have_no_series_unless_they_were_asked_for() {
     let page = Exporter::new(CacheMetrics::new(&test.cache()).at_most(10)).page();
     assert_eq!(of_clusters(&page), Vec::<&str>::new());
     assert!(!page.0.contains_key("clustercache_clusters_without_series"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_that_ends_and_is_not_renewed_shows_of_the_fleet_and_of_its_cluster() {
+    let odd = Odd::default();
+    odd.acts(Act::Ages(7));
+    let set_up = |builder: clustercache::Builder| builder.resource(odd);
+    let test = TestCache::builder().set_up(set_up).build();
+    test.connect(&key("a")).await;
+    let exporter = Exporter::new(CacheMetrics::new(&test.cache()).per_cluster());
+    let page = exporter.page();
+    assert_eq!(page.value("clustercache_troubled_clusters"), 1.0);
+    let nearest = "clustercache_nearest_resource_expiry_timestamp_seconds";
+    assert_eq!(page.value(nearest), 7.0);
+    let resource = ",resource=\"odd\"";
+    let expiry = "clustercache_cluster_resource_expiry_timestamp_seconds";
+    assert_eq!(of_a(&page, expiry, resource), 7.0);
+    let failures = "clustercache_cluster_resource_failures";
+    assert_eq!(of_a(&page, failures, resource), 2.0);
+    test.disconnect(&key("a")).await;
+    let page = exporter.page();
+    assert_eq!(page.value("clustercache_troubled_clusters"), 0.0);
+    assert_eq!(page.find(nearest), None);
 }
 
 #[tokio::test(start_paused = true)]

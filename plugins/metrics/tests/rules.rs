@@ -38,11 +38,14 @@ fn labels(series: &str) -> BTreeSet<&str> {
 /// What `promtool check metrics` asks for.
 #[tokio::test(start_paused = true)]
 async fn names_are_as_prometheus_wants_them() {
-    let test = TestCache::builder().build();
+    let odd = Odd::default();
+    odd.acts(Act::Ages(7));
+    let set_up = |builder: clustercache::Builder| builder.resource(odd);
+    let test = TestCache::builder().set_up(set_up).build();
     test.add_as(cluster(1, "t")).await;
     test.connect(&key(1)).await;
     let page = everything(&test).page();
-    assert_eq!(page.0.len(), 33, "each family, none left empty");
+    assert_eq!(page.0.len(), 37, "each family, none left empty");
     for (name, family) in &page.0 {
         let ours = ["clustercache_", "capi_cluster_cache_"];
         assert!(ours.iter().any(|prefix| name.starts_with(prefix)), "{name}");

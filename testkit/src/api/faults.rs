@@ -40,11 +40,16 @@ pub struct Fault {
 
 #[derive(Clone, Debug)]
 enum Effect {
-    Status { code: u16, retry_after: Option<u32> },
+    Status {
+        code: u16,
+        retry_after: Option<u32>,
+    },
     Unauthorized,
     Forbidden,
     Gone,
     Hang,
+    /// Discovery is told a document a group and version only.
+    OldDiscovery,
     Watch(Spoilt),
 }
 
@@ -115,6 +120,11 @@ impl Fault {
     /// Nothing, until this is undone; then what they asked for.
     pub fn hang() -> Self {
         Self::new(Effect::Hang)
+    }
+
+    /// Discovery knows no document of all groups, as servers before 1.26: who asks for it is told as ever.
+    pub fn without_aggregated_discovery() -> Self {
+        Self::new(Effect::OldDiscovery)
     }
 
     /// Watches, open or new, end with an `ERROR` event that says 410.
@@ -282,10 +292,18 @@ impl Faults {
     }
 
     fn of_request(&self, ask: &Ask) -> Option<Effect> {
+        let answers = |effect: &Effect| !matches!(effect, Effect::Watch(_) | Effect::OldDiscovery);
         let now = self.now.load();
         let mut met = now.all.iter().rev().map(|(_, fault)| fault);
-        let met = met.find(|fault| !matches!(fault.effect, Effect::Watch(_)) && fault.meets(ask));
+        let met = met.find(|fault| answers(&fault.effect) && fault.meets(ask));
         met.map(|fault| fault.effect.clone())
+    }
+
+    /// Whether the document of all groups is not known.
+    pub(super) fn discovery_is_old(&self, ask: &Ask) -> bool {
+        let now = self.now.load();
+        let old = |fault: &Fault| matches!(fault.effect, Effect::OldDiscovery) && fault.meets(ask);
+        now.all.iter().any(|(_, fault)| old(fault))
     }
 }
 
@@ -299,7 +317,7 @@ impl Effect {
             Self::Unauthorized => Some(Status::unauthorized()),
             Self::Forbidden => Some(ask.forbidden()),
             Self::Gone => Some(Status::gone()),
-            Self::Hang | Self::Watch(_) => None,
+            Self::Hang | Self::OldDiscovery | Self::Watch(_) => None,
         }
     }
 }

@@ -153,10 +153,10 @@ async fn serve<B: RequestBody>(
 }
 
 fn discover(shared: &Shared, ask: &Ask, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+    let form = Form::accepted(headers)?;
+    let all = form == Form::AllGroups && !shared.faults.discovery_is_old(ask);
     shared.store.with(|state| {
-        if Form::accepted(headers)? == Form::AllGroups
-            && let Some(all) = discovery::all_groups(state, &ask.path)
-        {
+        if all && let Some(all) = discovery::all_groups(state, &ask.path) {
             let mut response = answer::document(StatusCode::OK, &all);
             let content_type = http::HeaderValue::from_static(discovery::ALL_GROUPS);
             response.headers_mut().insert(CONTENT_TYPE, content_type);

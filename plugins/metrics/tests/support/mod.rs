@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use clustercache::{
-    ClusterAccess, ClusterResource, InitContext, InitError, Refresh, Requires, Resource,
+    ClusterAccess, ClusterResource, InitContext, InitError, Refresh, Requires, Resource, Standing,
     TeardownContext,
 };
 use clustercache_metrics::CacheMetrics;
@@ -135,6 +135,8 @@ pub enum Act {
     EndsNever,
     /// It takes no new credential.
     Rebuilds,
+    /// What it holds ends so many seconds after 1970, and is not renewed.
+    Ages(u64),
 }
 
 impl Odd {
@@ -168,6 +170,12 @@ impl ClusterResource for Odd {
             Act::Dials(time) => {
                 let _permit = cx.dial().await;
                 tokio::time::sleep(time).await;
+            }
+            Act::Ages(seconds) => {
+                let end = std::time::UNIX_EPOCH + Duration::from_secs(seconds);
+                let why = std::io::Error::other("nobody renews it");
+                let standing = Standing::well().expires(end).trouble(2, &why);
+                cx.reporter().stands(standing);
             }
             Act::Works | Act::EndsNever | Act::Rebuilds => (),
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use clustercache_testkit::api::Fault;
 use futures_util::{future::join_all, poll};
 use http::Request;
 use kube::{
@@ -68,6 +69,9 @@ fn aggregated(rig: &Rig) {
 #[tokio::test]
 async fn a_kind_that_is_not_known_at_compile_time_is_found_and_used_and_asked_for_once() {
     let rig = Rig::new("dynamic");
+    rig.cluster
+        .api()
+        .inject(Fault::without_aggregated_discovery());
     let client = client(&rig);
     let pod = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web", "namespace": "default" } });
     rig.cluster.put(pod).unwrap();
@@ -176,6 +180,9 @@ async fn a_kind_is_missing_only_if_the_server_said_so() {
 #[tokio::test]
 async fn of_an_old_server_one_version_that_fails_does_not_take_the_others_with_it() {
     let rig = Rig::new("old");
+    rig.cluster
+        .api()
+        .inject(Fault::without_aggregated_discovery());
     rig.cluster
         .answer("/apis/apps/v1", 500, "the extension server is down");
     let client = client(&rig);

@@ -44,10 +44,8 @@ async fn no_more_calls_are_bound_to_a_connection_than_its_server_is_known_to_all
             async move {
                 let mut peer = Peer::silent(stream).await;
                 // Another says nothing at all.
-                while nth > 0 {
-                    if peer.next().await.is_none() {
-                        return;
-                    }
+                if nth > 0 {
+                    return peer.drain().await;
                 }
                 loop {
                     tokio::select! {
