@@ -1,5 +1,6 @@
 //! What is known of every connected cluster: its server's version, and the UID of its namespace kube-system, by which clusters are told
-//! apart. Asked in the background after the connection is up; that it cannot be read is nobody's failure.
+//! apart. Asked in the background after the connection is up, until both are known, and every few hours, as servers are upgraded under
+//! their connections' feet; that it cannot be read is nobody's failure.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -22,6 +23,11 @@ use crate::{
 /// A fleet that connects at once has other things to do first.
 const LATER: Duration = Duration::from_secs(1);
 const SPREAD: Duration = Duration::from_secs(4);
+/// What could not be read is asked for again after so long, then twice that, and so on.
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(30 * 60);
+/// What is known may have changed.
+const ANEW: Duration = Duration::from_secs(3 * 60 * 60);
 /// The most that is read of an answer, in bytes.
 const MOST: usize = 64 << 10;
 /// A UID has 36 characters.
@@ -46,28 +52,50 @@ impl About {
         uid.as_ref().map(ToString::to_string)
     }
 
-    /// Asks, when the others who connect now have done so.
-    pub(crate) async fn learn_later(self: Arc<Self>, transport: Transport) {
-        sleep(LATER + SPREAD.mul_f64(fastrand::f64())).await;
-        // Boxed: while it sleeps, its task is small.
-        Box::pin(self.learn(&transport)).await;
+    /// Asks, when the others who connect now have done so, and for ever again.
+    pub(crate) async fn keep(self: Arc<Self>, transport: Transport) {
+        let (mut wait, mut backoff) = (LATER + SPREAD.mul_f64(fastrand::f64()), FIRST);
+        loop {
+            sleep(wait).await;
+            // Boxed: while it sleeps, its task is small.
+            let known = Box::pin(self.learn(&transport)).await;
+            wait = after(known, &mut backoff);
+        }
     }
 
-    pub(crate) async fn learn(&self, transport: &Transport) {
+    /// Whether both could be read.
+    pub(crate) async fn learn(&self, transport: &Transport) -> bool {
+        let mut known = 0;
         // Both are shown.
         let asker = transport.asker();
         if let Some(body) = read(transport, "/version").await
             && let Some(version) = ServerVersion::parse(&body, |text| asker.hidden(text))
         {
+            known += 1;
             self.version.store(Some(VERSIONS.intern(version)));
         }
         if let Some(body) = read(transport, "/api/v1/namespaces/kube-system").await
             && let Some(uid) = uid(&body)
             && asker.hidden(&uid) == *uid
         {
+            known += 1;
             self.kube_system_uid.store(Some(Arc::new(uid)));
         }
+        known == 2
     }
+}
+
+/// How long to wait before it is asked again. A fleet does not ask all at once.
+fn after(known: bool, backoff: &mut Duration) -> Duration {
+    let least = if known {
+        *backoff = FIRST;
+        ANEW
+    } else {
+        let least = *backoff;
+        *backoff = (least * 2).min(LONGEST);
+        least
+    };
+    least.mul_f64(1.0 + fastrand::f64())
 }
 
 /// A small answer; none if there is no good one.
@@ -109,6 +137,22 @@ fn uid(body: &[u8]) -> Option<Box<str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_unknown_is_asked_for_ever_more_seldom_and_what_is_known_every_few_hours() {
+        let mut backoff = FIRST;
+        let mut least = FIRST;
+        for _ in 0..20 {
+            let wait = after(false, &mut backoff);
+            assert!(wait >= least && wait <= least * 2, "{wait:?}");
+            least = (least * 2).min(LONGEST);
+        }
+        assert_eq!(least, LONGEST);
+        let waits: Vec<_> = (0..100).map(|_| after(true, &mut backoff)).collect();
+        assert!(waits.iter().all(|wait| *wait >= ANEW && *wait <= ANEW * 2));
+        assert!(waits.iter().any(|wait| *wait != waits[0]));
+        assert!(after(false, &mut backoff) <= FIRST * 2);
+    }
 
     #[test]
     fn only_what_can_be_a_uid_is_one() {

@@ -15,6 +15,7 @@ use crate::{
     Deadlines, Discovery, DiscoveryError, ServerVersion,
     about::About,
     discovery::{Ask, Known},
+    provider::Lasting,
     transport::{Bulk, Transport},
 };
 
@@ -22,8 +23,7 @@ use crate::{
 /// belongs to has been torn down: get it from the cache where you need it, and keep it no longer than that.
 pub struct ClusterClient {
     kind: Kind,
-    /// Of a cluster of which nobody asks that, nothing is kept.
-    discovery: OnceLock<Arc<Known>>,
+    lasting: Arc<Lasting>,
 }
 
 enum Kind {
@@ -44,7 +44,7 @@ struct Ours {
 
 impl ClusterClient {
     /// On the runtime of the caller.
-    pub(crate) fn new(transport: Transport, about: Arc<About>) -> Self {
+    pub(crate) fn new(transport: Transport, about: Arc<About>, lasting: Arc<Lasting>) -> Self {
         let ours = Ours {
             transport,
             about,
@@ -54,7 +54,7 @@ impl ClusterClient {
         };
         Self {
             kind: Kind::Ours(Box::new(ours)),
-            discovery: OnceLock::new(),
+            lasting,
         }
     }
 
@@ -72,8 +72,8 @@ impl ClusterClient {
         }
     }
 
-    /// The server's version. Asked in the background a few seconds after the connection came up, and once a connection: `None` before
-    /// that, and where the server does not say. Never waits.
+    /// The server's version. Asked in the background a few seconds after the connection came up, again where the server does not say, and
+    /// every few hours: `None` as long as it has not said. Never waits.
     pub fn server_version(&self) -> Option<Arc<ServerVersion>> {
         self.ours()?.about.version()
     }
@@ -84,8 +84,8 @@ impl ClusterClient {
         self.ours()?.about.kube_system_uid()
     }
 
-    /// Which kinds the cluster serves: asked at the first call of a connection, once for all who wait, within
-    /// [`Deadlines::list`](crate::Deadlines::list). Dropping the future leaves the request to the others. Typed calls need none of this.
+    /// Which kinds the cluster serves: asked at the first call, once for all who wait, within [`Deadlines::list`](crate::Deadlines::list),
+    /// and kept beyond the connection, for as long as the cluster's identity is known. Dropping the future leaves the request to the others. Typed calls need none of this.
     pub async fn discovery(&self) -> Result<Discovery, DiscoveryError> {
         self.known().newest(self.ask()).await
     }
@@ -130,7 +130,7 @@ impl ClusterClient {
     }
 
     fn known(&self) -> &Arc<Known> {
-        self.discovery.get_or_init(Arc::default)
+        self.lasting.discovery()
     }
 
     fn ask(&self) -> Ask {
@@ -184,7 +184,7 @@ impl From<kube::Client> for ClusterClient {
     fn from(client: kube::Client) -> Self {
         Self {
             kind: Kind::Given(client),
-            discovery: OnceLock::new(),
+            lasting: Arc::default(),
         }
     }
 }

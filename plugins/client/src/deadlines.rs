@@ -104,3 +104,38 @@ impl Default for Deadlines {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_that_are_documented() {
+        let Deadlines {
+            call,
+            list,
+            watch,
+            probe,
+            resolve,
+            connect,
+            tls,
+            ping,
+            close,
+            drain,
+        } = Deadlines::default();
+        for (name, deadline, seconds) in [
+            ("call", call, 10),
+            ("list", list, 30),
+            ("watch", watch, 10),
+            ("probe", probe, 3),
+            ("resolve", resolve, 3),
+            ("connect", connect, 5),
+            ("tls", tls, 5),
+            ("ping", ping, 1),
+            ("close", close, 5),
+            ("drain", drain, 600),
+        ] {
+            assert_eq!(deadline, Duration::from_secs(seconds), "{name}");
+        }
+    }
+}

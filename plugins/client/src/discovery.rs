@@ -1,4 +1,4 @@
-//! Which kinds a cluster serves. Asked only when somebody wants to know, once a connection and by all who wait together; what many clusters
+//! Which kinds a cluster serves. Asked only when somebody wants to know, once a cluster and by all who wait together; what many clusters
 //! serve alike is one copy. What could not be asked is an error, and never "there is no such kind".
 
 mod document;

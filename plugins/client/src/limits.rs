@@ -61,3 +61,22 @@ impl Default for Limits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_that_are_documented() {
+        let Limits {
+            probe,
+            call,
+            list,
+            line,
+        } = Limits::default();
+        assert_eq!(
+            [probe, call, list, line],
+            [65_536, 33_554_432, 268_435_456, 16_777_216]
+        );
+    }
+}

@@ -18,6 +18,7 @@ use crate::{
     ClusterClient, Deadlines, Dialer, Limits, RateLimit, RequestCounts, TcpDialer, TransportError,
     about::About,
     check::{Ask, Reply, check, failed},
+    discovery::Known,
     transport::{Fresh, Hooks, Limiter, Transport},
 };
 
@@ -44,8 +45,16 @@ pub struct KubeClient {
 
 /// What outlives a cluster's connections.
 #[derive(Default)]
-struct Lasting {
+pub(crate) struct Lasting {
     limiter: OnceLock<Arc<Limiter>>,
+    /// Of a cluster of which nobody asks that, nothing is kept.
+    discovery: OnceLock<Arc<Known>>,
+}
+
+impl Lasting {
+    pub(crate) fn discovery(&self) -> &Arc<Known> {
+        self.discovery.get_or_init(Arc::default)
+    }
 }
 
 impl KubeClient {
@@ -96,9 +105,8 @@ impl KubeClient {
         self
     }
 
-    fn limiter(&self, cx: &InitContext) -> Option<Arc<Limiter>> {
+    fn limiter(&self, lasting: &Lasting) -> Option<Arc<Limiter>> {
         let limit = self.rate_limit.as_ref()?;
-        let lasting = cx.identity_state::<Lasting>();
         let limiter = lasting
             .limiter
             .get_or_init(|| Arc::new(Limiter::new(limit)));
@@ -168,9 +176,11 @@ impl ClusterResource for KubeClient {
                 "the user agent cannot stand in a header; give another one to KubeClient",
             )
         })?;
+        let lasting = cx.identity_state::<Lasting>();
+        let limiter = self.limiter(&lasting);
         let transport = Transport::new(
             cx.access()?,
-            Hooks::of(cx, &self.dialer, &self.counts, self.limiter(cx)),
+            Hooks::of(cx, &self.dialer, &self.counts, limiter),
             Arc::clone(&self.deadlines),
             Arc::clone(&self.limits),
             user_agent,
@@ -190,8 +200,8 @@ impl ClusterResource for KubeClient {
         check.await.map_err(of)?;
         cx.alive().answered();
         let about = Arc::<About>::default();
-        cx.spawn(Arc::clone(&about).learn_later(transport.clone()));
-        Ok(ClusterClient::new(transport, about))
+        cx.spawn(Arc::clone(&about).keep(transport.clone()));
+        Ok(ClusterClient::new(transport, about, lasting))
     }
 
     async fn teardown(&self, value: Resource<Self>, cx: &TeardownContext) {

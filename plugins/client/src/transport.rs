@@ -7,6 +7,7 @@ mod call;
 mod class;
 mod classify;
 mod dial;
+mod echo;
 mod error;
 mod hooks;
 mod http2;

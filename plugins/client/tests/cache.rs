@@ -18,7 +18,12 @@ use clustercache_testkit::{
 };
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
-use kube::{Api, api::ListParams, client::Body};
+use kube::{
+    Api,
+    api::{ListParams, WatchParams},
+    client::Body,
+    core::GroupVersionKind,
+};
 
 struct Rig {
     cluster: FakeCluster,
@@ -37,7 +42,11 @@ impl Rig {
     }
 
     fn with(name: &str, provider: KubeClient) -> Self {
-        let (cluster, source) = (FakeCluster::start(name).unwrap(), MemorySource::new("test"));
+        Self::on(FakeCluster::start(name).unwrap(), provider)
+    }
+
+    fn on(cluster: FakeCluster, provider: KubeClient) -> Self {
+        let source = MemorySource::new("test");
         let requests = provider.request_counts();
         let cache = ClusterCache::builder()
             .source(source.clone())
@@ -53,7 +62,7 @@ impl Rig {
             })
             .start()
             .unwrap();
-        let key = ClusterKey::named(name);
+        let key = ClusterKey::named(cluster.name());
         let rig = Self {
             cluster,
             source,
@@ -254,6 +263,60 @@ async fn a_connected_clusters_version_and_uid_are_known_after_a_while() {
     let limit = Duration::from_secs(30);
     tokio::time::timeout(limit, known).await.unwrap();
     assert_eq!(client.server_version().unwrap().minor, 37);
+}
+
+#[tokio::test]
+async fn what_a_cluster_does_not_say_of_itself_at_first_it_is_asked_again() {
+    let rig = Rig::start("unsure");
+    rig.cluster.answer("/version", 503, "busy");
+    rig.cluster.forbid("/api/v1/namespaces");
+    let client = rig.connected().await.get::<KubeClient>().unwrap();
+    // All tries of the first time.
+    rig.cluster
+        .when(|counters| counters.requests.version >= 3)
+        .await;
+    assert!(client.server_version().is_none() && client.kube_system_uid().is_none());
+    rig.cluster.answer_normally();
+    let known = async {
+        while client.server_version().is_none() || client.kube_system_uid().is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let limit = Duration::from_secs(30);
+    tokio::time::timeout(limit, known).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_cluster_serves_is_known_beyond_the_connection() {
+    let rig = Rig::start("serves");
+    let before = rig.connected().await.generation().unwrap();
+    let deployment = GroupVersionKind::gvk("apps", "v1", "Deployment");
+    let resolve = async || {
+        let client = rig.connected().await.get::<KubeClient>().unwrap();
+        client.resolve(&deployment).await.unwrap()
+    };
+    resolve().await;
+    let asked = rig.cluster.counters().requests.discovery;
+    assert!(asked > 0);
+    rig.cache.reconnect(&rig.key);
+    rig.until(|state| state.generation > before && state.phase == Phase::Connected)
+        .await;
+    resolve().await;
+    assert_eq!(rig.cluster.counters().requests.discovery, asked);
+}
+
+#[tokio::test]
+async fn a_cluster_that_dies_while_watches_hold_all_connections_is_down() {
+    let cluster = FakeCluster::builder("full").http2(false);
+    let rig = Rig::on(cluster.start().unwrap(), KubeClient::new());
+    rig.connected().await;
+    let nodes: Api<Node> = Api::all(rig.cache.client(&rig.key).unwrap());
+    let all = WatchParams::default();
+    let watches = (0..64).map(|_| nodes.watch(&all, "0"));
+    let watches = futures_util::future::try_join_all(watches).await.unwrap();
+    rig.cluster.black_hole();
+    rig.until(|state| !state.phase.is_connected()).await;
+    drop(watches);
 }
 
 #[tokio::test]

@@ -13,12 +13,13 @@ use std::{
 
 use clustercache::{AddressPolicy, ClusterKey, FailureKind, Forbidden};
 use futures_util::future::join_all;
+use socket2::SockRef;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     time::timeout,
 };
 
-use super::{ByteStream, Destination, Dialer, TcpDialer, names::Names};
+use super::{ByteStream, Destination, Dialer, TcpDialer, connect::connect, names::Names};
 use crate::{TransportError, Wait};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -308,4 +309,17 @@ async fn addresses_that_refuse_are_all_tried_and_the_last_is_named() {
         matches!(&error, TransportError::Connect { address, .. } if address.ip().is_loopback()),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn the_kernel_looks_after_a_peer_that_is_gone_without_a_word() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let tcp = connect(&[address], LONG).await.unwrap();
+    let socket = SockRef::from(&tcp);
+    assert!(socket.keepalive().unwrap());
+    let secs = Duration::from_secs;
+    assert_eq!(socket.tcp_keepalive_time().unwrap(), secs(30));
+    assert_eq!(socket.tcp_keepalive_interval().unwrap(), secs(10));
+    assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
 }

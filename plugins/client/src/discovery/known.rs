@@ -1,4 +1,4 @@
-//! What is known of one connection's cluster: nothing until somebody asks, then asked once for all who wait, and again when a kind is
+//! What is known of one cluster, beyond its connections: nothing until somebody asks, then asked once for all who wait, and again when a kind is
 //! missing, but not more often than every few seconds. Whoever waits drives the request; who goes away leaves it to the others.
 
 use std::{

@@ -27,8 +27,8 @@ use super::{
     refusal::{Asked, decodes, is_raw},
 };
 
-/// How often a request is sent that never left.
-const SENDS: usize = 3;
+/// How often a request is sent at most, whether it never left or the server was too busy for it.
+pub(super) const SENDS: usize = 3;
 
 impl Transport {
     /// Sends `request` once, as one of `class`. Dropping the future cancels the request, and nothing else.
@@ -41,15 +41,16 @@ impl Transport {
             Class::Probe(until) => until,
             _ => Instant::now() + class.deadline(&self.0.shared.deadlines),
         };
-        self.send_until(request, class, until)
+        async move { self.send_until(request, class, until, &mut { SENDS }).await }
     }
 
-    /// As [`send`](Self::send); it is to be over at `until`.
+    /// As [`send`](Self::send); it is to be over at `until`, and sent no more than `left` times.
     pub(crate) async fn send_until(
         &self,
         mut request: Request<Body>,
         class: Class,
         until: Instant,
+        left: &mut usize,
     ) -> Result<Response<ResponseBody>, TransportError> {
         let shared = &self.0.shared;
         if request.headers().contains_key(header::UPGRADE) {
@@ -73,7 +74,8 @@ impl Transport {
             let turn = limiter.turn(Lane::of(class, &request));
             before(&mut end, turn).await.map_err(no_turn)?;
         }
-        for _ in 0..SENDS {
+        while *left > 0 {
+            *left -= 1;
             let identity = self.0.identity.load_full();
             let mut lease = match before(&mut end, identity.line.checkout(class)).await {
                 Err(Ending::Deadline(after)) => return Err(no_connection(&identity.line, after)),

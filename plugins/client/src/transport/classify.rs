@@ -64,15 +64,14 @@ fn is_reset(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// What a server says when it goes away is shown escaped, and not all of it.
+/// Without what a server says when it goes away: it is another party's text, and may repeat our token.
 fn brief(error: h2::Error) -> Arc<dyn Error + Send + Sync> {
-    const MOST: usize = 256;
-    let text = error.to_string();
-    if text.len() <= MOST {
-        return Arc::new(error);
+    match error.reason() {
+        Some(reason) if error.is_go_away() => {
+            Arc::from(Box::from(format!("the connection ends: {reason}")))
+        }
+        _ => Arc::new(error),
     }
-    let text: String = text.chars().take(MOST).collect();
-    Arc::from(Box::from(text))
 }
 
 /// What is at the bottom of an error of hyper.

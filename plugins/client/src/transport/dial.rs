@@ -34,11 +34,16 @@ pub(crate) enum Connected {
     Plain(Box<dyn ByteStream>),
 }
 
-/// Dials until TLS is up. The permit is held until the stream has spoken HTTP, so it comes back with it.
+/// What is short where a dial waits for leave of ours.
+pub(crate) const PERMIT: &str = "a permit to dial";
+
+/// Dials until TLS is up. The permit is held until the stream has spoken HTTP, so it comes back with it. `waits` is told when it begins to
+/// wait for its turn, which is not the server's time, and when that is over.
 pub(crate) async fn dial(
     shared: &Shared,
     tls: &Tls,
     mut permit: Box<dyn Permit>,
+    mut waits: impl FnMut(bool) + Send,
 ) -> Result<(Connected, Box<dyn Permit>), TransportError> {
     let deadline = shared.deadlines.tls;
     let stream = tokio::select! {
@@ -56,8 +61,9 @@ pub(crate) async fn dial(
     if let Some(stream) = silence.await?? {
         return Ok((Connected::Tls(stream), permit));
     }
-    // Waiting for our own turn is not the server's time.
+    waits(true);
     permit.received().await;
+    waits(false);
     if let Some(silent) = connect.get_mut() {
         silent.let_through();
     }

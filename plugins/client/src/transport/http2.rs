@@ -140,6 +140,11 @@ impl Http2 {
         self.load.streams.load(Relaxed) + kept < limit
     }
 
+    /// Whether there is a stream on it.
+    pub(crate) fn is_used(&self) -> bool {
+        self.load.streams.load(Relaxed) > 0
+    }
+
     /// A ping was not answered, and nothing came since.
     pub(crate) fn is_mute(&self) -> bool {
         self.load.mute.load(Relaxed) == mark(&self.record)

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Shared,
     class::Class,
-    dial::{dial, within},
+    dial::{PERMIT, dial, within},
     error::{TransportError, Wait},
     http2::Http2,
     lease::Lease,
@@ -25,8 +25,10 @@ use super::{
 
 /// HTTP/1.1: connections kept without work.
 const IDLE: usize = 4;
-/// Connections at all; over HTTP/1.1 a watch holds one. Further requests wait until their deadline.
+/// Connections in use by others than probes; over HTTP/1.1 a watch holds one. Further requests wait until their deadline.
 const MOST: usize = 64;
+/// One more, for probes alone: however busy we are, it is seen that a cluster has died.
+const FOR_PROBES: usize = 1;
 
 /// After a dial that failed, while there is another connection.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -56,7 +58,7 @@ struct Pool {
     waiting: VecDeque<Waiter>,
     /// Connections, those being dialled included.
     open: usize,
-    /// Dials under way, and how many of them wait for a permit.
+    /// Dials under way, and how many of them wait for a permit, or their turn.
     dials: usize,
     queued: usize,
 }
@@ -64,6 +66,12 @@ struct Pool {
 struct Waiter {
     class: Class,
     lease: oneshot::Sender<Result<Lease, TransportError>>,
+}
+
+impl Waiter {
+    fn is_probe(&self) -> bool {
+        matches!(self.class, Class::Probe(_))
+    }
 }
 
 /// Why there is no connection to be had.
@@ -114,7 +122,7 @@ impl Line {
         let pool = self.pool();
         match (pool.dials, pool.queued) {
             (0, _) if pool.http1 => Some("one of the HTTP/1.1 connections"),
-            (dials, queued) if dials > 0 && dials == queued => Some("a permit to dial"),
+            (dials, queued) if dials > 0 && dials == queued => Some(PERMIT),
             // A server that allows none at all is not one that we have used up.
             _ if pool
                 .shared
@@ -161,7 +169,7 @@ impl Line {
         while !link.is_closed() {
             let waiter = {
                 let mut pool = self.pool();
-                let waiter = pool.waiting.pop_front();
+                let waiter = pool.next();
                 if waiter.is_none() && !pool.retired && pool.idle.len() < IDLE {
                     pool.idle.push(link);
                     return;
@@ -301,7 +309,9 @@ impl Pool {
     fn take(&mut self, line: &Arc<Line>, class: Class) -> Option<Lease> {
         self.forget_closed();
         let probe = matches!(class, Class::Probe(_));
-        let has_room = |link: &&Http2| link.has_room(probe);
+        // The last one is not begun with by others.
+        let may_begin = probe || self.shared.iter().filter(|link| link.is_used()).count() < MOST;
+        let has_room = |link: &&Http2| link.has_room(probe) && (may_begin || link.is_used());
         let links = || self.shared.iter().filter(has_room);
         // One that answers no ping is for those who find no other, and for a probe, which is sent because of it.
         if let Some(link) = links()
@@ -310,14 +320,31 @@ impl Pool {
         {
             return Some(Lease::stream(line, link, class));
         }
-        self.idle.retain(|link| !link.is_closed());
+        if !probe && self.used() >= MOST {
+            return None;
+        }
         Some(Lease::whole(line, self.idle.pop()?))
     }
 
+    /// Connections of HTTP/1.1 that have work, or may have when they are up.
+    fn used(&self) -> usize {
+        self.open.saturating_sub(self.idle.len())
+    }
+
+    /// Who is to have a connection of HTTP/1.1 that has no work any more.
+    fn next(&mut self) -> Option<Waiter> {
+        self.waiting.retain(|waiter| !waiter.lease.is_closed());
+        // It is still counted among those that are used.
+        let is_last = self.used() > MOST;
+        let front = self.waiting.front()?;
+        (!is_last || front.is_probe()).then(|| self.waiting.pop_front())?
+    }
+
     fn wait(&mut self, waiter: Waiter) {
-        match waiter.class {
-            Class::Probe(_) => self.waiting.push_front(waiter),
-            _ => self.waiting.push_back(waiter),
+        if waiter.is_probe() {
+            self.waiting.push_front(waiter);
+        } else {
+            self.waiting.push_back(waiter);
         }
     }
 
@@ -348,7 +375,10 @@ impl Pool {
 
     fn wants_dial(&self) -> bool {
         let waiting = self.waiting.len();
-        if self.open >= MOST {
+        // Probes are the first.
+        let probe = self.waiting.front().is_some_and(Waiter::is_probe);
+        let used = if self.http1 { self.used() } else { self.open };
+        if used >= MOST + if probe { FOR_PROBES } else { 0 } {
             return false;
         }
         if self.http1 {
@@ -361,6 +391,7 @@ impl Pool {
 
     fn forget_closed(&mut self) {
         self.shared.retain(|link| !link.is_closed());
+        self.idle.retain(|link| !link.is_closed());
     }
 }
 
@@ -375,13 +406,13 @@ impl Dialling {
     async fn run(&mut self) -> Result<Link, TransportError> {
         let shared = Arc::clone(&self.line.shared);
         let permit = shared.hooks.gate.permit().await;
-        self.dequeue();
+        self.wait(false);
         if self.line.pool().retired {
             return Err(TransportError::Retired);
         }
-        let deadlines = &shared.deadlines;
+        let (deadlines, tls) = (&shared.deadlines, self.line.tls.clone());
         // Boxed: while a fleet connects, most dials wait for their permit.
-        let dial = Box::pin(dial(&shared, &self.line.tls, permit));
+        let dial = Box::pin(dial(&shared, &tls, permit, |waits| self.wait(waits)));
         let (stream, permit) = dial.await?;
         let weak = Arc::downgrade(&self.line);
         let told = {
@@ -403,16 +434,17 @@ impl Dialling {
         link
     }
 
-    fn dequeue(&mut self) {
-        if std::mem::take(&mut self.queued) {
-            self.line.pool().queued -= 1;
-        }
+    /// Whether it waits for leave of ours, and not for the server.
+    fn wait(&mut self, waits: bool) {
+        let waited = std::mem::replace(&mut self.queued, waits);
+        let mut pool = self.line.pool();
+        pool.queued = pool.queued + usize::from(waits) - usize::from(waited);
     }
 }
 
 impl Drop for Dialling {
     fn drop(&mut self) {
-        self.dequeue();
+        self.wait(false);
         if !self.over {
             let source = Arc::new(std::io::Error::other("the dial was cut off"));
             self.line.dialled(Err(TransportError::Reset { source }));

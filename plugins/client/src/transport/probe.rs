@@ -14,7 +14,7 @@ use super::{
     body::{Listen, ResponseBody},
     call::{before, end_of_call, prepare},
     class::Class,
-    dial::dial,
+    dial::{PERMIT, dial},
     error::{TransportError, Wait},
     hooks::Gate,
     limit::Limit,
@@ -50,18 +50,26 @@ impl Transport {
         }
         let after = shared.deadlines.probe;
         let permit = timeout_at(until, gate.permit()).await;
-        let what = "a permit to dial";
-        let permit = permit.map_err(|_| TransportError::Busy { what, after })?;
+        let busy = TransportError::Busy {
+            what: PERMIT,
+            after,
+        };
+        let permit = permit.map_err(|_| busy.clone())?;
         let identity = self.0.identity.load_full();
         let tasks = Tasks::new(&shared.tasks, shared.killed.child_token());
         let closed = tasks.killed.clone().drop_guard();
+        let mut waits = false;
         let up = async {
-            let (stream, _permit) = dial(shared, &identity.line.tls, permit).await?;
+            let dial = dial(shared, &identity.line.tls, permit, |now| waits = now);
+            let (stream, _permit) = dial.await?;
             Link::begin(stream, shared, &tasks, || (), || ()).await
         };
         let stage = Wait::Connection;
-        let link = timeout_at(until, up).await;
-        let link = link.map_err(|_| TransportError::Deadline { stage, after })??;
+        let link = match timeout_at(until, up).await {
+            Ok(link) => link?,
+            Err(_) if waits => return Err(busy),
+            Err(_) => return Err(TransportError::Deadline { stage, after }),
+        };
         Ok(Fresh {
             identity,
             link,

@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use secrecy::ExposeSecret;
 use serde_json::Value;
 
-use super::{Identity, Transport, body::ResponseBody, error::TransportError};
+use super::{Identity, Transport, body::ResponseBody, echo::Echo, error::TransportError};
 
 /// The most of one text, in letters; messages of admission webhooks are long.
 const MOST: usize = 4_096;
@@ -42,7 +42,7 @@ impl Transport {
         // A credential that is newer than the request is not what the answer repeats.
         let identity = asked.map(|asked| asked.identity);
         let identity = identity.unwrap_or_else(|| self.0.identity.load_full());
-        let body = Bytes::from(plain(&body, identity.token()));
+        let body = Bytes::from(plain(&body, &identity.echo()));
         parts
             .headers
             .insert(header::CONTENT_LENGTH, body.len().into());
@@ -53,14 +53,14 @@ impl Transport {
 }
 
 impl Identity {
-    fn token(&self) -> Option<&str> {
+    fn echo(&self) -> Echo {
         let token = self.access.credential().token();
-        token.map(ExposeSecret::expose_secret)
+        Echo::of(token.map(ExposeSecret::expose_secret))
     }
 
     /// What a server says, without our token.
     pub(super) fn hidden<'a>(&self, said: &'a str) -> Cow<'a, str> {
-        hidden(said, self.token())
+        self.echo().hidden(said)
     }
 }
 
@@ -102,13 +102,9 @@ pub(super) fn is_raw(asked: &HeaderMap) -> bool {
 impl Identity {
     /// Heads of an answer that repeat our token are not to be printed: kube logs those of each watch.
     pub(super) fn mark(&self, heads: &mut HeaderMap) {
-        let Some(token) = self.token().filter(|token| !token.is_empty()) else {
-            return;
-        };
-        let token = token.as_bytes();
+        let echo = self.echo();
         for value in heads.values_mut() {
-            let mut parts = value.as_bytes().windows(token.len());
-            let repeats = parts.any(|part| part == token);
+            let repeats = echo.is_in(&String::from_utf8_lossy(value.as_bytes()));
             value.set_sensitive(repeats || value.is_sensitive());
         }
     }
@@ -122,38 +118,38 @@ pub(super) fn decodes(asked: &HeaderMap) -> bool {
         .any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
-fn plain(body: &[u8], token: Option<&str>) -> Vec<u8> {
+fn plain(body: &[u8], echo: &Echo) -> Vec<u8> {
     if body.len() > READ {
-        return word(&String::from_utf8_lossy(&body[..READ]), token).into_bytes();
+        return word(&String::from_utf8_lossy(&body[..READ]), echo).into_bytes();
     }
     let text = String::from_utf8_lossy(body);
     match serde_json::from_str(&text) {
         Ok(mut value) => {
-            make_plain(&mut value, token);
+            make_plain(&mut value, echo);
             value.to_string()
         }
-        Err(_) => word(&text, token),
+        Err(_) => word(&text, echo),
     }
     .into_bytes()
 }
 
-fn make_plain(value: &mut Value, token: Option<&str>) {
+fn make_plain(value: &mut Value, echo: &Echo) {
     match value {
-        Value::String(text) => *text = word(text, token),
-        Value::Array(values) => values.iter_mut().for_each(|value| make_plain(value, token)),
+        Value::String(text) => *text = word(text, echo),
+        Value::Array(values) => values.iter_mut().for_each(|value| make_plain(value, echo)),
         Value::Object(fields) => {
             let old = std::mem::take(fields);
             fields.extend(old.into_iter().map(|(name, mut value)| {
-                make_plain(&mut value, token);
-                (word(&name, token), value)
+                make_plain(&mut value, echo);
+                (word(&name, echo), value)
             }));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => (),
     }
 }
 
-fn word(text: &str, token: Option<&str>) -> String {
-    let text = hidden(text, token);
+fn word(text: &str, echo: &Echo) -> String {
+    let text = echo.hidden(text);
     let mut out = String::with_capacity(text.len().min(MOST));
     for (number, letter) in text.chars().enumerate() {
         if number == MOST {
@@ -170,21 +166,12 @@ fn word(text: &str, token: Option<&str>) -> String {
     out
 }
 
-fn hidden<'a>(said: &'a str, token: Option<&str>) -> Cow<'a, str> {
-    match token {
-        Some(token) if !token.is_empty() && said.contains(token) => {
-            Cow::Owned(said.replace(token, "[our token]"))
-        }
-        _ => Cow::Borrowed(said),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn said(body: &str) -> String {
-        String::from_utf8(plain(body.as_bytes(), Some("s3cret"))).unwrap()
+        String::from_utf8(plain(body.as_bytes(), &Echo::of(Some("s3cret")))).unwrap()
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Sending again what a server was too busy for: few times, within the call's deadline, and only where that cannot do a thing twice. (What
-//! a server has not looked at is sent again in `call.rs`.)
+//! a server has not looked at is sent again in `call.rs`; there is one count of both.)
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -8,10 +8,8 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use tokio::time::{Instant, sleep};
 
-use super::{Transport, body::ResponseBody, class::Class, error::TransportError};
+use super::{Transport, body::ResponseBody, call::SENDS, class::Class, error::TransportError};
 
-/// How often a call is sent at most.
-const TRIES: u32 = 3;
 /// What a server may ask us to wait.
 const LONGEST: Duration = Duration::from_secs(10);
 /// The wait before the second try where it says nothing; twice that before the third.
@@ -29,10 +27,12 @@ impl Transport {
     ) -> Result<Response<ResponseBody>, TransportError> {
         let shared = &self.0.shared;
         let until = Instant::now() + class.deadline(&shared.deadlines);
+        let mut left = SENDS;
         for nth in 1.. {
-            let copy = if nth < TRIES { copy(&request) } else { None };
-            let answer = self.send_until(request, class, until).await?;
-            let wait = copy.and_then(|copy| {
+            let copy = if left > 1 { copy(&request) } else { None };
+            let sent = self.send_until(request, class, until, &mut left);
+            let answer = sent.await?;
+            let wait = copy.filter(|_| left > 0).and_then(|copy| {
                 let wait = wait(nth, copy.method(), answer.status(), answer.headers())?;
                 Some((copy, wait))
             });

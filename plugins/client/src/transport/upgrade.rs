@@ -64,7 +64,7 @@ impl Transport {
         let (identity, _live) = self.lasting();
         let Identity { line, upgrades, .. } = &*identity;
         let tls = line.tls.http1();
-        let dialled = before(&mut end, dial(shared, &tls, permit)).await;
+        let dialled = before(&mut end, dial(shared, &tls, permit, |_| ())).await;
         let (connected, permit) = dialled.map_err(|ending| ending.error(Wait::Connection))??;
         let (pipe, failure) = piped(upgrades, connected, shared.deadlines.close);
         let up = http1::Builder::new()

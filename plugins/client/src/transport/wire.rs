@@ -1,5 +1,6 @@
 //! The stream below an HTTP/2 connection, as whoever keeps the connection sees it: that something came, what of TLS broke it, and
-//! whether what comes is a flood of small frames that nobody asked for, each of which costs us work and the server nothing.
+//! whether what comes is a flood of small frames that nobody asked for, each of which costs us work and the server nothing. What a server
+//! says when it goes away ends here: h2 would log it, and it may repeat our token (rule 19).
 
 use std::{
     io,
@@ -79,7 +80,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
             }
             return Poll::Ready(Err(error));
         }
-        let came = &buf.filled()[before..];
+        let came = &mut buf.filled_mut()[before..];
         if !came.is_empty() {
             this.record.heard.fetch_add(1, Relaxed);
         }
@@ -126,7 +127,8 @@ struct Frames {
     head: [u8; 9],
     /// How much of a head is here.
     have: usize,
-    /// How much of a payload is to come.
+    /// How much of a payload came, and how much is to come.
+    came: usize,
     rest: usize,
     /// Frames without data since then, and how many requests there were at that time.
     small: u32,
@@ -139,6 +141,7 @@ impl Frames {
         Self {
             head: [0; 9],
             have: 0,
+            came: 0,
             rest: 0,
             small: 0,
             since: now,
@@ -146,15 +149,21 @@ impl Frames {
         }
     }
 
-    fn is_flood(&mut self, mut came: &[u8], asked: &AtomicU32, now: impl Fn() -> Instant) -> bool {
+    fn is_flood(
+        &mut self,
+        mut came: &mut [u8],
+        asked: &AtomicU32,
+        now: impl Fn() -> Instant,
+    ) -> bool {
         while !came.is_empty() {
             let payload = self.rest.min(came.len());
-            self.rest -= payload;
-            came = &came[payload..];
+            let (payload, next) = came.split_at_mut(payload);
+            self.take_payload(payload);
+            came = next;
             let head = (self.head.len() - self.have).min(came.len());
             self.head[self.have..self.have + head].copy_from_slice(&came[..head]);
             self.have += head;
-            came = &came[head..];
+            came = &mut came[head..];
             if self.have < self.head.len() {
                 return false;
             }
@@ -166,10 +175,22 @@ impl Frames {
         false
     }
 
+    /// Of a GOAWAY the last stream and the code are read; a text behind them is struck out.
+    fn take_payload(&mut self, payload: &mut [u8]) {
+        const GOAWAY: u8 = 7;
+        const READ: usize = 8;
+        if self.head[3] == GOAWAY {
+            let read = READ.saturating_sub(self.came).min(payload.len());
+            payload[read..].fill(b'-');
+        }
+        self.came += payload.len();
+        self.rest -= payload.len();
+    }
+
     fn take_head(&mut self) {
         const DATA: u8 = 0;
         let [a, b, c, kind, ..] = self.head;
-        self.have = 0;
+        (self.have, self.came) = (0, 0);
         self.rest = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
         self.small += u32::from(kind != DATA || self.rest == 0);
     }
@@ -196,42 +217,62 @@ mod tests {
     #[test]
     fn a_flood_is_seen_however_it_is_cut() {
         let (start, none) = (Instant::now(), AtomicU32::new(0));
-        let ping = frame(6, 0, 8).repeat(FLOOD as usize);
-        for cut in [1, 7, 17, 1000, ping.len()] {
+        let mut ping = frame(6, 0, 8).repeat(FLOOD as usize);
+        for cut in [1, 7, 17, 1000, FLOOD as usize * 17] {
             let mut frames = Frames::new(start);
-            let mut parts = ping.chunks(cut);
+            let mut parts = ping.chunks_mut(cut);
             assert!(parts.any(|came| frames.is_flood(came, &none, || start)));
         }
-        let one_less = &ping[..ping.len() - 17];
+        let one_less = &mut ping[17..];
         assert!(!Frames::new(start).is_flood(one_less, &none, || start));
+    }
+
+    #[test]
+    fn what_a_server_says_when_it_goes_away_is_struck_out_however_it_is_cut() {
+        let (start, none) = (Instant::now(), AtomicU32::new(0));
+        let mut whole = frame(0, 0, 20);
+        whole.extend(frame(7, 0, 8));
+        let mut said = frame(7, 0, 14);
+        said[17..].copy_from_slice(b"s3cret");
+        whole.extend(&said);
+        whole.extend(frame(0, 0, 20));
+        let mut expected = whole.clone();
+        expected[29 + 17 + 17..29 + 17 + 23].fill(b'-');
+        for cut in 1..whole.len() {
+            let (mut frames, mut came) = (Frames::new(start), whole.clone());
+            for part in came.chunks_mut(cut) {
+                assert!(!frames.is_flood(part, &none, || start));
+            }
+            assert_eq!(came, expected, "cut at {cut}");
+        }
     }
 
     #[test]
     fn all_frames_but_data_count() {
         let (start, none) = (Instant::now(), AtomicU32::new(0));
         for kind in [1, 3, 4, 6, 8, 9, 200] {
-            let small = frame(kind, 0, 5).repeat(FLOOD as usize);
-            assert!(Frames::new(start).is_flood(&small, &none, || start));
+            let mut small = frame(kind, 0, 5).repeat(FLOOD as usize);
+            assert!(Frames::new(start).is_flood(&mut small, &none, || start));
         }
-        let data = frame(0, 0, 1).repeat(FLOOD as usize * 2);
-        assert!(!Frames::new(start).is_flood(&data, &none, || start));
-        let empty = frame(0, 0, 0).repeat(FLOOD as usize);
-        assert!(Frames::new(start).is_flood(&empty, &none, || start));
+        let mut data = frame(0, 0, 1).repeat(FLOOD as usize * 2);
+        assert!(!Frames::new(start).is_flood(&mut data, &none, || start));
+        let mut empty = frame(0, 0, 0).repeat(FLOOD as usize);
+        assert!(Frames::new(start).is_flood(&mut empty, &none, || start));
     }
 
     #[test]
     fn what_was_asked_for_or_comes_over_a_longer_time_is_no_flood() {
         let (start, asked) = (Instant::now(), AtomicU32::new(0));
-        let ping = frame(6, 0, 8).repeat(FLOOD as usize);
+        let mut ping = frame(6, 0, 8).repeat(FLOOD as usize);
         let mut frames = Frames::new(start);
         for second in 1..5 {
-            assert!(!frames.is_flood(&ping, &asked, || start + SPAN * second));
+            assert!(!frames.is_flood(&mut ping, &asked, || start + SPAN * second));
         }
         let now = || start + SPAN * 4;
         for _ in 0..5 {
             asked.fetch_add(FLOOD / EACH, Relaxed);
-            assert!(!frames.is_flood(&ping, &asked, now));
+            assert!(!frames.is_flood(&mut ping, &asked, now));
         }
-        assert!(frames.is_flood(&ping, &asked, now));
+        assert!(frames.is_flood(&mut ping, &asked, now));
     }
 }

@@ -42,7 +42,7 @@ pub(crate) static CANARIES: LazyLock<Canaries> = LazyLock::new(|| {
 });
 
 /// As text, as bytes in `Debug`, in hexadecimal, for a URL, and in base64 at each of the three places where it may begin.
-fn forms_of(secret: &[u8]) -> Vec<String> {
+pub(crate) fn forms_of(secret: &[u8]) -> Vec<String> {
     let hex = secret.iter().fold(String::new(), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");
         hex

@@ -11,7 +11,7 @@ use kube::Api;
 use tracing::{instrument::WithSubscriber, subscriber::NoSubscriber};
 
 use crate::{
-    canaries::TOKEN,
+    canaries::{TOKEN, forms_of},
     ears,
     rig::{BOTH, H1, H2, Rig, healthy, soon},
 };
@@ -131,6 +131,60 @@ async fn a_cluster_that_repeats_our_token_puts_it_into_no_log_and_no_state() {
         assert!(ears::tells(&error).contains("authorization: Bearer"));
         rig.end().await;
     }
+}
+
+/// However it is encoded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_repeats_our_token_in_any_form_puts_it_into_no_log_and_no_state() {
+    let mut rig = Rig::start().await;
+    for (number, form) in forms_of(TOKEN.as_bytes()).into_iter().enumerate() {
+        let said = Answer::new(500).body(format!("[-]auth failed: Bearer {form}\n"));
+        let behaviour = H1()
+            .on("/readyz", said)
+            .on("/version", Answer::new(200))
+            .on("/api", Answer::new(403).body(form.clone()));
+        let (key, _) = rig.add(&format!("echo-{number}"), behaviour);
+        let state = rig.until(&key, |state| state.not_ready.is_some()).await;
+        let text = state.not_ready.unwrap();
+        ears::shows(&text);
+        assert!(text.contains("Bearer [our token]"), "{form}: {text}");
+        let client = rig.client(&key).await;
+        let request = Request::get("/api/v1/nodes/a").body(vec![]).unwrap();
+        let error = client.request::<Node>(request).await.unwrap_err();
+        assert!(ears::tells(&error).contains("our token"), "{form}");
+    }
+    rig.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_repeats_our_token_as_it_goes_away_puts_it_into_no_log_and_no_state() {
+    let mut goaway = 0_u32.to_be_bytes().to_vec();
+    goaway.extend(http2::ENHANCE_YOUR_CALM.to_be_bytes());
+    goaway.extend(format!("who is Bearer {TOKEN}?").as_bytes());
+    let goaway = [
+        Step::Write(http2::frame(http2::GOAWAY, 0, 0, &goaway)),
+        Step::HalfClose,
+    ];
+    let mut rig = Rig::start().await;
+    for (number, behaviour) in [
+        H2().greeting(goaway.clone()),
+        H2().on("/readyz", goaway.clone()),
+        healthy(H2).on("/api/v1/nodes", goaway),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (key, _) = rig.add(&format!("leaves-{number}"), behaviour);
+        if number == 2 {
+            let nodes: Api<Node> = Api::all(rig.client(&key).await);
+            let error = soon("a call", nodes.get("a")).await.unwrap_err();
+            ears::tells(&error);
+            continue;
+        }
+        let error = rig.failed(&key).await;
+        ears::shows(&format!("{} {error:?}", error.message));
+    }
+    rig.end().await;
 }
 
 /// The same in answers of which nobody would think that they are not proper.

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use clustercache::FailureKind;
 use clustercache_testkit::fleet::FakeCluster;
 use futures_util::{FutureExt, future::join_all};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 
 use super::rig::{Rig, access, get, soon, transport, whole};
 use crate::{
@@ -183,4 +183,25 @@ async fn a_call_that_waits_for_leave_until_its_deadline_says_nothing_of_the_clus
     );
     let error = get(&transport, "/version").await.err().unwrap();
     assert!(matches!(error, TransportError::Busy { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_probe_that_waits_for_its_turn_until_its_deadline_says_nothing_of_the_cluster() {
+    let cluster = FakeCluster::start("its-turn").unwrap();
+    let gate = Strict::new();
+    let transport = transport(
+        access(&cluster.access()),
+        Box::new(gate.clone()),
+        Arc::default(),
+        |_| (),
+    );
+    let until = Instant::now() + transport.0.shared.deadlines.probe;
+    let (pooled, fresh) = tokio::join!(
+        transport.ask("/readyz", until),
+        Box::pin(transport.fresh(&gate, until))
+    );
+    assert_eq!(gate.0.received.load(Relaxed), 2, "the server has spoken");
+    for error in [pooled.err().unwrap(), fresh.err().unwrap()] {
+        assert!(matches!(error, TransportError::Busy { .. }), "{error}");
+    }
 }

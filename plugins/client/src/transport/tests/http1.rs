@@ -9,6 +9,7 @@ use http_body_util::BodyExt;
 use super::{
     raw::{RawServer, Then},
     rig::{Open, Rig, get, soon, transport, whole},
+    streams::ask,
 };
 use crate::TransportError;
 
@@ -99,6 +100,13 @@ async fn there_are_only_so_many_connections_and_who_waits_for_one_says_nothing_o
     for _ in 0..20 {
         join_all((0..20).map(|_| rig.get("/api/v1/nodes"))).await;
     }
+    // Probes have one more.
+    for _ in 0..2 {
+        assert_eq!(ask(&rig.transport).await.unwrap(), 200);
+        let error = rig.get("/api/v1/nodes").await.err().unwrap();
+        assert!(matches!(error, TransportError::Busy { .. }), "{error}");
+    }
+    assert_eq!(rig.cluster.counters().connections_accepted, 65);
     let waiting = rig.transport.0.identity.load().line.waiting();
     assert!(waiting <= 64, "{waiting}");
     drop(watches);

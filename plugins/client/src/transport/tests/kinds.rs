@@ -17,7 +17,11 @@ use super::rig::{Rig, soon};
 use crate::{ClusterClient, DiscoveryError, about::About};
 
 fn client(rig: &Rig) -> ClusterClient {
-    ClusterClient::new(rig.transport.clone(), Arc::<About>::default())
+    ClusterClient::new(
+        rig.transport.clone(),
+        Arc::<About>::default(),
+        Arc::default(),
+    )
 }
 
 fn deployment() -> GroupVersionKind {
@@ -229,4 +233,23 @@ async fn only_a_kind_that_is_gone_makes_a_call_doubt_what_is_known() {
     assert_eq!(status("/apis/none.io/v1/things").await, 404);
     assert!(rig.transport.missed_a_kind());
     assert!(!rig.transport.missed_a_kind(), "it was heeded");
+}
+
+#[tokio::test]
+async fn after_a_call_that_found_its_kind_gone_the_cluster_is_asked_again() {
+    let rig = Rig::new("again");
+    let client = client(&rig);
+    soon(client.discovery()).await.unwrap();
+    let asked = discovery_requests(&rig);
+    let request = Request::get("/apis/none.io/v1/things").body(kube::client::Body::empty());
+    let answer = soon(client.client().send(request.unwrap())).await.unwrap();
+    assert_eq!(answer.status(), 404);
+    // Not before some seconds have passed since it was asked.
+    soon(async {
+        while discovery_requests(&rig) == asked {
+            client.discovery().await.unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    })
+    .await;
 }

@@ -1,6 +1,9 @@
 //! What becomes of a call for which a server is too busy: sent again, few times, in its deadline, and nothing is done twice.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 use clustercache_testkit::fleet::FakeCluster;
 use http::{Method, Request, Response, StatusCode};
@@ -8,6 +11,7 @@ use kube::client::Body;
 use tokio::time::Instant;
 
 use super::{
+    frames::{END_HEADERS, END_STREAM, HEADERS, Peer, RESET, frame},
     raw::{RawServer, Then, answer},
     rig::{Open, Rig, soon, transport, whole},
 };
@@ -120,4 +124,36 @@ async fn close_ends_a_wait_between_two_tries() {
     });
     assert!(matches!(call.err(), Some(TransportError::Retired)));
     assert_eq!(rig.cluster.counters().requests.total(), 1);
+}
+
+#[tokio::test]
+async fn a_call_is_sent_three_times_at_most_whatever_becomes_of_each() {
+    const REFUSED: u32 = 7;
+    /// `:status: 503` as HPACK has it.
+    const BUSY: &[u8] = &[0x08, 3, b'5', b'0', b'3'];
+    let asked = Arc::<AtomicUsize>::default();
+    let server = RawServer::serving(&[b"h2"], {
+        let asked = Arc::clone(&asked);
+        move |_, stream| {
+            let asked = Arc::clone(&asked);
+            async move {
+                let mut peer = Peer::begin(stream, &[]).await;
+                while let Some(stream) = peer.request().await {
+                    let last = asked.fetch_add(1, Relaxed) % 3 == 2;
+                    let said = if last {
+                        frame(HEADERS, END_HEADERS | END_STREAM, stream, BUSY)
+                    } else {
+                        frame(RESET, 0, stream, &REFUSED.to_be_bytes())
+                    };
+                    peer.send(&said).await;
+                }
+            }
+        }
+    })
+    .await;
+    let transport = transport(server.access(), Box::new(Open), Arc::default(), |_| ());
+    let busy = call(&transport, Method::GET, "/version").await.unwrap();
+    assert_eq!(busy.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(asked.load(Relaxed), 3);
+    assert_eq!(transport.retries(), 0, "none was left");
 }

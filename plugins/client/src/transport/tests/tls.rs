@@ -1,17 +1,22 @@
 //! Why a server is not trusted, or does not trust us: each reason told apart, since people mend them differently.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use clustercache::{AccessBuilder, ClusterAccess, FailureKind};
 use clustercache_testkit::pki::{ClusterCa, Validity};
 use rustls::{
-    ServerConfig,
+    HandshakeKind, ServerConfig, SupportedProtocolVersion,
     crypto::ring,
     pki_types::PrivateKeyDer,
-    server::{ClientHello, ResolvesServerCert},
+    server::{ClientHello, ResolvesServerCert, ServerSessionMemoryCache},
     sign::CertifiedKey,
+    version::{TLS12, TLS13},
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::Instant,
+};
+use tokio_rustls::TlsAcceptor;
 
 use super::{
     peer::{Peer, builder, config, http, leaf, mutual, with},
@@ -262,4 +267,61 @@ async fn plain_http_is_spoken_if_the_operator_allows_it() {
     let peer = Peer::start(http).await;
     let access = ClusterAccess::builder(format!("http://{}", peer.address)).allow_http();
     assert_eq!(ask(access).await.unwrap(), "ok");
+}
+
+/// With all that it takes to resume a session.
+fn resuming(
+    ca: &ClusterCa,
+    version: &'static SupportedProtocolVersion,
+    tickets: bool,
+) -> ServerConfig {
+    let mut config = mutual(ca, version);
+    config.session_storage = ServerSessionMemoryCache::new(64);
+    if tickets {
+        config.ticketer = ring::Ticketer::new().unwrap();
+    }
+    config
+}
+
+#[tokio::test]
+async fn no_session_is_resumed_so_that_each_connection_shows_its_own_certificate() {
+    for version in [&TLS12, &TLS13] {
+        for tickets in [false, true] {
+            let ca = ca("resumes");
+            let acceptor = TlsAcceptor::from(Arc::new(resuming(&ca, version, tickets)));
+            let kinds = Arc::<Mutex<Vec<_>>>::default();
+            let peer = Peer::start({
+                let kinds = Arc::clone(&kinds);
+                move |tcp| {
+                    let (acceptor, kinds) = (acceptor.clone(), Arc::clone(&kinds));
+                    async move {
+                        let stream = acceptor.accept(tcp).await.unwrap();
+                        kinds
+                            .lock()
+                            .unwrap()
+                            .push(stream.get_ref().1.handshake_kind());
+                        http(stream).await;
+                    }
+                }
+            })
+            .await;
+            let client = ca.client("us", None, Validity::years()).unwrap();
+            let access = access(&peer, &ca)
+                .client_certificate_pem(client.certificate_pem(), client.key_pem());
+            let access = access.build().unwrap();
+            let transport = transport(access, Box::new(Open), Arc::default(), |_| ());
+            for _ in 0..2 {
+                let until = Instant::now() + transport.0.shared.deadlines.probe;
+                // What is asked is answered behind the tickets.
+                let mut fresh = Box::pin(transport.fresh(&Open, until)).await.unwrap();
+                fresh.ask("/readyz", until).await.unwrap();
+            }
+            let kinds = std::mem::take(&mut *kinds.lock().unwrap());
+            assert_eq!(
+                kinds,
+                [Some(HandshakeKind::Full); 2],
+                "{version:?} {tickets}"
+            );
+        }
+    }
 }
