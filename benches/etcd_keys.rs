@@ -165,6 +165,17 @@ async fn read(figures: &mut Figures) -> anyhow::Result<()> {
     }
     let reference = ("keyed_get", median(&mut theirs));
     figures.against("etcd_read", median(&mut ours), Nanoseconds, reference);
+    let held = cache.get::<EtcdClientKey>(&keys[0])?;
+    let mut held_reads: Vec<_> = (0..TURNS)
+        .map(|_| {
+            per_call(TURN, || {
+                for _ in 0..TURN {
+                    let _ = black_box(black_box(&held).current());
+                }
+            })
+        })
+        .collect();
+    figures.add("etcd_current", median(&mut held_reads), Nanoseconds);
     cache.shutdown().await?;
     Ok(())
 }

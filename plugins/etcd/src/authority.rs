@@ -20,7 +20,7 @@ use crate::{
 const MOST_CERTIFICATES: usize = 64;
 const LONGEST_PEM: usize = 256 * 1024;
 
-/// The certificates of a bundle, which are trusted for servers.
+/// The certificates of a bundle, which are trusted for servers: read as PEM, and not judged.
 #[derive(Clone)]
 pub(crate) struct Bundle(Vec<CertificateDer<'static>>);
 
@@ -28,6 +28,8 @@ pub(crate) struct Bundle(Vec<CertificateDer<'static>>);
 pub(crate) struct Authority {
     pub(crate) certificate: CertificateDer<'static>,
     pub(crate) not_after: SystemTime,
+    /// Its name, as it is written in the certificate.
+    pub(crate) name: Vec<u8>,
     pub(crate) signer: Signer,
 }
 
@@ -42,9 +44,7 @@ impl Bundle {
             if nth > MOST_CERTIFICATES {
                 return Err(AuthorityError::TooMany);
             }
-            let certificate = certificate.map_err(|_| AuthorityError::NotPem)?;
-            parsed(&certificate, nth)?;
-            certificates.push(certificate);
+            certificates.push(certificate.map_err(|_| AuthorityError::NotPem)?);
         }
         if certificates.is_empty() {
             return Err(AuthorityError::NoCertificate);
@@ -76,20 +76,21 @@ impl Bundle {
         for (parsed, certificate) in its_own {
             match (usable(parsed, now), &best) {
                 (Ok(until), Ok((other, _))) if until <= *other => {}
-                (Ok(until), _) => best = Ok((until, certificate)),
+                (Ok(until), _) => best = Ok((until, (certificate, parsed))),
                 (Err(why), Err(_)) => best = Err(why),
                 (Err(_), Ok(_)) => {}
             }
         }
-        let (not_after, certificate) = best?;
+        let (not_after, (certificate, parsed)) = best?;
         Ok(Authority {
             certificate: certificate.clone(),
             not_after,
+            name: parsed.subject().as_raw().to_vec(),
             signer,
         })
     }
 
-    fn parsed(&self) -> Result<Vec<X509Certificate<'_>>, AuthorityError> {
+    pub(crate) fn parsed(&self) -> Result<Vec<X509Certificate<'_>>, AuthorityError> {
         let all = self.0.iter().zip(1..);
         all.map(|(certificate, nth)| parsed(certificate, nth))
             .collect()

@@ -13,8 +13,7 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    CurrentError, EtcdIssuer, IssueError, IssuedCertificate, IssuerError, KeyAlgorithm, backoff,
-    certificate,
+    EtcdIssuer, IssueError, IssuedCertificate, IssuerError, KeyAlgorithm, backoff, certificate,
     flight::{Flight, Seat},
     keeper::Keeper,
     key::ClientKey,
@@ -101,12 +100,14 @@ impl Tenant {
         tenant
     }
 
-    /// Never waits, locks or allocates.
-    pub(crate) fn current(&self) -> Result<Arc<IssuedCertificate>, CurrentError> {
-        if !self.identity.is_current() {
-            return Err(CurrentError::Retired);
-        }
-        self.current.load_full().ok_or(CurrentError::Expired)
+    /// The newest that is valid. Never waits, locks or allocates.
+    #[inline]
+    pub(crate) fn newest(&self) -> Option<Arc<IssuedCertificate>> {
+        self.current.load_full()
+    }
+
+    pub(crate) fn identity(&self) -> &IdentityHandle {
+        &self.identity
     }
 
     pub(crate) fn has_one(&self) -> bool {

@@ -2,16 +2,23 @@
 
 use std::{fmt, sync::Arc};
 
+use clustercache::IdentityHandle;
+
 use crate::{CurrentError, IssuedCertificate, tenant::Tenant};
 
 /// The etcd client certificate of a cluster. It is renewed in place: ask for [`current`](Self::current) at each new connection to etcd.
 pub struct EtcdCertificate {
+    /// The tenant's own: here it is found without a step through memory.
+    identity: IdentityHandle,
     tenant: Arc<Tenant>,
 }
 
 impl EtcdCertificate {
     pub(crate) fn of(tenant: Arc<Tenant>) -> Self {
-        Self { tenant }
+        Self {
+            identity: tenant.identity().clone(),
+            tenant,
+        }
     }
 
     pub(crate) fn tenant(&self) -> &Tenant {
@@ -24,7 +31,11 @@ impl EtcdCertificate {
     /// nothing more.
     #[inline]
     pub fn current(&self) -> Result<Arc<IssuedCertificate>, CurrentError> {
-        self.tenant.current()
+        let newest = self.tenant.newest();
+        if !self.identity.is_current() {
+            return Err(CurrentError::Retired);
+        }
+        newest.ok_or(CurrentError::Expired)
     }
 }
 

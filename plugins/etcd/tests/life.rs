@@ -20,6 +20,7 @@ use clustercache_testkit::{
     real::{MemberPki, RealEtcdMember},
 };
 use futures_util::{StreamExt, future::join_all};
+use sha2::{Digest, Sha256};
 use support::{LIMIT, after, cache, cluster, current, etcd, issuer, key, member, until, up};
 
 fn ca() -> ClusterCa {
@@ -507,6 +508,8 @@ async fn a_ca_that_is_replaced_in_any_order_is_followed_and_etcd_accepts() {
         );
         let next = after(&cache, &key("a"), &certificate).await;
         assert_eq!(next.ca_pem(), certificates);
+        let signer: [u8; 32] = Sha256::digest(by.der()).into();
+        assert_eq!(next.issuer_fingerprint(), Some(&signer));
         let (server, trusted) = (member(by), by.pem());
         let pki = MemberPki {
             trusted_pem: &trusted,

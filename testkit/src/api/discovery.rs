@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{kind::Kind, store::State};
+use super::{kind::Kind, openapi, store::State};
 
 /// The content type of the one document.
 pub(super) const ALL_GROUPS: &str =
@@ -45,6 +45,7 @@ pub(super) fn document(state: &State, path: &str, host: &str) -> Option<Value> {
             Some(group)
         }
         ["apis", group, version] => resources(state, group, version),
+        ["openapi", ..] => openapi::document(state, path),
         _ => None,
     }
 }

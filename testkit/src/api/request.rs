@@ -50,7 +50,7 @@ pub(super) enum Target {
     /// `/readyz` and the like.
     Health,
     Version,
-    /// `/api`, `/apis` and what is below them.
+    /// `/api`, `/apis` and the documents below them; `/openapi/v3`.
     Discovery,
     /// Objects of a kind that is served.
     Objects(Place),
@@ -99,7 +99,9 @@ impl Target {
         let (group, version, rest) = match &*parts {
             ["readyz" | "livez" | "healthz", ..] => return Self::Health,
             ["version"] => return Self::Version,
-            ["api" | "apis"] | ["api" | "apis", _] | ["apis", _, _] => return Self::Discovery,
+            ["openapi", "v3", ..] | ["api" | "apis"] | ["api" | "apis", _] | ["apis", _, _] => {
+                return Self::Discovery;
+            }
             ["apis", "authentication.k8s.io", "v1", "selfsubjectreviews"] => return Self::WhoAmI,
             ["api", version, rest @ ..] => ("", *version, rest),
             ["apis", group, version, rest @ ..] => (*group, *version, rest),

@@ -26,6 +26,7 @@ use super::{
     discovery, evict, list,
     object::Object,
     patch::{self, PatchType},
+    protobuf,
     query::Query,
     request::{self, Place, Target, Verb},
     status::{self, Status},
@@ -199,7 +200,7 @@ async fn objects<B: RequestBody>(
             Ok(view.object(StatusCode::OK, &object))
         }
         Verb::Create => {
-            let value = read_json(headers, body).await?;
+            let value = read_object(headers, body).await?;
             let document = match &*place.part {
                 "eviction" => evict::evict(shared, place, &value, &query)?,
                 "token" => tokens::issue(shared, place, value)?,
@@ -211,7 +212,7 @@ async fn objects<B: RequestBody>(
             Ok(answer::document(StatusCode::CREATED, &document))
         }
         Verb::Update => {
-            let value = read_json(headers, body).await?;
+            let value = read_object(headers, body).await?;
             let (written, created) = write::update(shared, place, value, query.dry_run()?)?;
             Ok(view.written(
                 if created {
@@ -229,13 +230,13 @@ async fn objects<B: RequestBody>(
             Ok(view.written(StatusCode::OK, written))
         }
         Verb::Delete => {
-            let options = delete_options(body, &query).await?;
+            let options = delete_options(headers, body, &query).await?;
             let delete =
                 |state: &mut _| delete::delete(shared, state, &place.kind, &place.key(), &options);
             Ok(view.deleted(shared.store.with(delete)?))
         }
         Verb::DeleteCollection => {
-            let options = delete_options(body, &query).await?;
+            let options = delete_options(headers, body, &query).await?;
             let selector = query.selector(&place.kind)?;
             let page = delete::delete_collection(shared, place, &selector, &options)?;
             Ok(answer::respond(
@@ -287,6 +288,7 @@ impl View<'_> {
 }
 
 async fn delete_options<B: RequestBody>(
+    headers: &HeaderMap,
     body: B,
     query: &Query<'_>,
 ) -> Result<DeleteOptions, Status> {
@@ -294,17 +296,32 @@ async fn delete_options<B: RequestBody>(
     let value = if body.is_empty() {
         Value::Null
     } else {
-        parse(&body)?
+        decode(headers, &body)?
     };
     DeleteOptions::of(&value, query)
 }
 
-async fn read_json<B: RequestBody>(headers: &HeaderMap, body: B) -> Result<Value, Status> {
-    let sent = headers.get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
-    if sent.is_some_and(|sent| !sent.starts_with(b"application/json")) {
-        return Err(Status::unsupported_media_type(&["application/json"]));
+async fn read_object<B: RequestBody>(headers: &HeaderMap, body: B) -> Result<Value, Status> {
+    decode(headers, &read(body).await?)
+}
+
+/// JSON, or protobuf as far as it is understood.
+fn decode(headers: &HeaderMap, body: &[u8]) -> Result<Value, Status> {
+    let sent = headers
+        .get(CONTENT_TYPE)
+        .map_or(&b""[..], http::HeaderValue::as_bytes);
+    if sent.starts_with(protobuf::MEDIA_TYPE.as_bytes()) {
+        return protobuf::decode(body).map_err(|wrong| {
+            Status::bad_request(format!("no protobuf that is understood here: {wrong}"))
+        });
     }
-    parse(&read(body).await?)
+    if !sent.is_empty() && !sent.starts_with(b"application/json") {
+        return Err(Status::unsupported_media_type(&[
+            "application/json",
+            protobuf::MEDIA_TYPE,
+        ]));
+    }
+    parse(body)
 }
 
 async fn read<B: RequestBody>(body: B) -> Result<Bytes, Status> {

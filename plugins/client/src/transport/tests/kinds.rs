@@ -92,8 +92,8 @@ async fn a_kind_that_is_not_known_at_compile_time_is_found_and_used_and_asked_fo
             1
         );
     }
-    // `/api` and `/apis`, and a version of each.
-    assert_eq!(discovery_requests(&rig), 4);
+    // `/api` and `/apis`, and the one version of each of six groups.
+    assert_eq!(discovery_requests(&rig), 8);
     let (node, _) = soon(client.resolve(&GroupVersionKind::gvk("", "v1", "Node")))
         .await
         .unwrap();
