@@ -123,6 +123,11 @@ impl Policy {
 
     /// Lets a tenant's document name these proxies, such as `http://proxy.example.com:3128`: scheme, host and port are compared. An
     /// operator's file may name any.
+    ///
+    /// **The proxy resolves the names of servers**, and no [`addresses`](Self::addresses) of this policy reach there: a tenant whose document
+    /// names a server by a name reaches through it whatever it lets through, also what may not be dialled from here. Allow one that itself
+    /// refuses what tenants must not reach: its own loopback, link-local addresses, a cloud's metadata. A server that is an address is judged
+    /// here in any case.
     #[must_use]
     pub fn allow_proxy(mut self, proxies: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.proxies.extend(proxies.into_iter().map(Into::into));

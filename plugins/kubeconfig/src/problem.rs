@@ -78,6 +78,36 @@ pub enum FileProblemReason {
     Refused(#[source] Refusal),
 }
 
+impl FileProblemReason {
+    /// One word, for metrics: `missing`, `not_a_file`, `too_large`, `empty`, `unreadable`, `no_answer`, `cut_off` or `refused`.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::NotAFile => "not_a_file",
+            Self::TooLarge { .. } => "too_large",
+            Self::Empty => "empty",
+            Self::Unreadable(_) => "unreadable",
+            Self::NoAnswer(_) => "no_answer",
+            Self::CutOff { .. } => "cut_off",
+            Self::Refused(_) => "refused",
+        }
+    }
+
+    /// All that [`label`](Self::label) can be.
+    pub const fn labels() -> &'static [&'static str] {
+        &[
+            "missing",
+            "not_a_file",
+            "too_large",
+            "empty",
+            "unreadable",
+            "no_answer",
+            "cut_off",
+            "refused",
+        ]
+    }
+}
+
 /// Why a stream of the source ends. It is asked for again, with backoff.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StreamError {

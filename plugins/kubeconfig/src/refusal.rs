@@ -304,10 +304,11 @@ impl fmt::Display for Place {
     }
 }
 
-/// A name of a field as it may be shown: one that looks like none (a whole token, say, whose line lost its field) is only measured.
+/// A name of a field as it may be shown: one that looks like none (a whole token, say, whose line lost its field) is only measured. No field
+/// that is known has a digit, and hardly a token has none.
 fn shown(name: &str) -> String {
-    let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.<".contains(&byte);
-    if (1..=40).contains(&name.len()) && name.bytes().all(usual) {
+    let usual = |byte: u8| byte.is_ascii_alphabetic() || b"-_.<".contains(&byte);
+    if (1..=32).contains(&name.len()) && name.bytes().all(usual) {
         name.to_owned()
     } else {
         format!("<a name of {} bytes>", name.len())

@@ -200,3 +200,22 @@ fn an_odd_name_of_a_field_is_measured_and_not_shown() {
     let refusal = current(&format!("{}: 1", "x".repeat(64))).unwrap_err();
     assert_eq!(refusal.path(), "<a name of 64 bytes>");
 }
+
+#[test]
+fn a_secret_that_stands_where_a_name_should_is_measured_and_not_shown() {
+    let parts = Parts::new();
+    for secret in [
+        "abcdef.0123456789abcdef",
+        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "eyJhbGciOiJSUzI1NiJ9",
+        "0123456789abcdef0123456789abcdef01234567",
+    ] {
+        let measured = format!("<a name of {} bytes>", secret.len());
+        let refusal = current(&format!("{secret}: x")).unwrap_err();
+        assert_eq!(refusal.path(), measured);
+        let user = format!("{}, {secret}: x", parts.user());
+        let refusal = current(&written(&parts.cluster(), &user, CONTEXT)).unwrap_err();
+        assert_eq!(refusal.path(), format!("users[0].user.{measured}"));
+        assert!(!format!("{refusal} {refusal:?}").contains(secret));
+    }
+}

@@ -7,6 +7,8 @@ use std::{collections::HashMap, fmt};
 use clustercache::ClusterCache;
 #[cfg(feature = "client")]
 use clustercache_client::RequestCounts;
+#[cfg(feature = "kubeconfig")]
+use clustercache_kubeconfig::KubeconfigFile;
 use prometheus::{
     core::{Collector, Desc},
     proto::MetricFamily,
@@ -17,8 +19,11 @@ use crate::{
     names::{CLUSTER_API, FLEET, Metric, PER_CLUSTER, WITHOUT_SERIES},
     page::Page,
 };
-#[cfg(feature = "client")]
+#[cfg(any(feature = "client", feature = "kubeconfig"))]
 use crate::{names, page};
+
+#[cfg(feature = "kubeconfig")]
+mod kubeconfig;
 
 /// How many clusters have series of their own, if nothing else is said.
 const AT_MOST: usize = 1_000;
@@ -41,6 +46,8 @@ pub struct CacheMetrics {
     series: Series,
     #[cfg(feature = "client")]
     requests: Option<Arc<RequestCounts>>,
+    #[cfg(feature = "kubeconfig")]
+    files: Vec<KubeconfigFile>,
     descriptions: Vec<Desc>,
 }
 
@@ -63,6 +70,8 @@ impl CacheMetrics {
             },
             #[cfg(feature = "client")]
             requests: None,
+            #[cfg(feature = "kubeconfig")]
+            files: Vec::new(),
             descriptions: described(FLEET).collect(),
         }
     }
@@ -115,6 +124,28 @@ impl CacheMetrics {
         self
     }
 
+    /// Also what is wrong with the files of a source, one call a source: what is refused as a whole concerns no cluster, and shows nowhere
+    /// else on the page.
+    ///
+    /// ```
+    /// use clustercache::ClusterCache;
+    /// use clustercache_kubeconfig::KubeconfigFile;
+    /// use clustercache_metrics::CacheMetrics;
+    ///
+    /// fn metrics(cache: &ClusterCache, source: &KubeconfigFile) -> CacheMetrics {
+    ///     CacheMetrics::new(cache).kubeconfig(source.clone())
+    /// }
+    /// # let _ = metrics;
+    /// ```
+    #[cfg(feature = "kubeconfig")]
+    pub fn kubeconfig(mut self, source: KubeconfigFile) -> Self {
+        if self.files.is_empty() {
+            self.descriptions.extend(described(&[&names::PROBLEMS]));
+        }
+        self.files.push(source);
+        self
+    }
+
     /// Another bound on the clusters that have series of their own, the first by key. `clustercache_clusters_without_series` says how many
     /// are left out.
     pub fn at_most(mut self, clusters: usize) -> Self {
@@ -161,6 +192,10 @@ impl Collector for CacheMetrics {
                 requests.map(|(labels, times)| (labels, page::count(times))),
             );
             page.one(&names::RETRIES, page::count(counts.retries()));
+        }
+        #[cfg(feature = "kubeconfig")]
+        if !self.files.is_empty() {
+            page.many(&names::PROBLEMS, kubeconfig::problems(&self.files));
         }
         clusters::gather(&self.cache, &census, &self.series, &mut page);
         page.families()

@@ -62,6 +62,12 @@
 //! | `clustercache_client_requests_total` | counter | `class`, `result` | requests of the clients that `clustercache-client` makes, without health probes; `class` is `call`, `list` or `stream`, `result` is `success` or the label of a failure |
 //! | `clustercache_client_retries_total` | counter | | calls of theirs that were sent again, because a server was too busy |
 //!
+//! With the feature `kubeconfig`, and `CacheMetrics::kubeconfig`:
+//!
+//! | name | type | labels | what it says |
+//! | --- | --- | --- | --- |
+//! | `clustercache_kubeconfig_problems` | gauge | `source`, `reason` | files, kubeconfigs and those that they name, that cannot be taken as they are now: `missing`, `not_a_file`, `too_large`, `empty`, `unreadable`, `no_answer`, `cut_off` or `refused` as a whole |
+//!
 //! # Single clusters
 //!
 //! On request only ([`per_cluster`](CacheMetrics::per_cluster)), each with `cluster_namespace` and `cluster_name`, and of so many clusters

@@ -128,6 +128,15 @@ pub(crate) static RETRIES: Metric = metric(
     "Calls of the clients of clusters that were sent again, because a server was too busy.",
 );
 
+/// Of the files of a source in `clustercache-kubeconfig`.
+#[cfg(any(test, feature = "kubeconfig"))]
+pub(crate) static PROBLEMS: Metric = metric(
+    "clustercache_kubeconfig_problems",
+    Gauge,
+    &["source", "reason"],
+    "Files of kubeconfig sources that could not be taken as they are now.",
+);
+
 /// The labels of a cluster, as Cluster API names them.
 pub(crate) const NAMESPACE: &str = "cluster_namespace";
 pub(crate) const NAME: &str = "cluster_name";
@@ -152,7 +161,7 @@ mod tests {
     #[test]
     fn each_metric_is_documented_and_nothing_else_is() {
         let docs = include_str!("lib.rs");
-        let alone = &[&WITHOUT_SERIES, &REQUESTS, &RETRIES];
+        let alone = &[&WITHOUT_SERIES, &REQUESTS, &RETRIES, &PROBLEMS];
         let all = [FLEET, PER_CLUSTER, CLUSTER_API, alone].concat();
         for metric in &all {
             let line = line(metric);

@@ -3,10 +3,14 @@
 
 mod support;
 
-use clustercache_client::KubeClient;
+use std::time::Duration;
+
+use clustercache::{ClusterAccess, ClusterCache, ClusterKey, MemorySource, Upsert};
+use clustercache_client::{ClientExt, KubeClient};
 use clustercache_metrics::CacheMetrics;
-use clustercache_testkit::cache::TestCache;
-use support::Exporter;
+use clustercache_testkit::{cache::TestCache, fleet::FakeCluster};
+use http::Request;
+use support::{Exporter, same};
 
 #[tokio::test(start_paused = true)]
 async fn requests_are_on_the_page_when_they_are_asked_for() {
@@ -23,4 +27,44 @@ async fn requests_are_on_the_page_when_they_are_asked_for() {
     }
     let retries = with.find("clustercache_client_retries_total");
     assert_eq!(retries, Some(0.0));
+}
+
+#[tokio::test]
+async fn what_became_of_requests_is_on_the_page_by_class_and_result() {
+    let cluster = FakeCluster::start("asked").unwrap();
+    let (source, provider) = (MemorySource::new("fleet"), KubeClient::new());
+    let counts = provider.request_counts();
+    let cache = ClusterCache::builder()
+        .source(source.clone())
+        .resource(provider)
+        .health_from::<KubeClient>()
+        .start()
+        .unwrap();
+    let exporter = Exporter::new(CacheMetrics::new(&cache).requests(counts));
+    let access = ClusterAccess::builder(cluster.url())
+        .ca_pem(cluster.ca_pem())
+        .token(cluster.token());
+    let key = ClusterKey::named("asked");
+    source.upsert(Upsert::ready(key.clone(), access.build().unwrap()));
+    cache.wait_for(&key, Duration::from_secs(30)).await.unwrap();
+    let client = cache.client(&key).unwrap();
+
+    client.apiserver_version().await.unwrap();
+    cluster.forbid("/api/v1/nodes");
+    let list = Request::get("/api/v1/nodes").body(vec![]).unwrap();
+    client.request_text(list).await.unwrap_err();
+    let page = exporter.page();
+    let moved = page.0["clustercache_client_requests_total"].samples.iter();
+    let moved: Vec<_> = moved.filter(|(_, value)| !same(**value, 0.0)).collect();
+    let series = |class, result| {
+        format!("clustercache_client_requests_total{{class=\"{class}\",result=\"{result}\"}}")
+    };
+    assert_eq!(
+        moved,
+        [
+            (&series("call", "success"), &1.0),
+            (&series("list", "http_4xx"), &1.0)
+        ]
+    );
+    cache.shutdown().await.unwrap();
 }

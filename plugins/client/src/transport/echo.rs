@@ -96,17 +96,15 @@ mod tests {
         let token = "s3cret/T0KEN+of~the=test";
         let echo = Echo::of(Some(token));
         let bearer = format!("Bearer {token}, and more");
-        let hex = |upper: bool| {
-            bearer.bytes().fold(String::new(), |hex, byte| match upper {
-                true => format!("{hex}{byte:02X}"),
-                false => format!("{hex}{byte:02x}"),
-            })
-        };
+        let hex = bearer.bytes().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
         let mut said = vec![
             bearer.clone(),
             format!("{:?}", bearer.as_bytes()),
-            hex(true),
-            hex(false),
+            hex.to_uppercase(),
+            hex,
             percent_encode(bearer.as_bytes(), NON_ALPHANUMERIC).to_string(),
             "s3cret%2FT0KEN%2Bof~the%3Dtest".into(),
             "s3cret%2fT0KEN%2bof~the%3dtest".into(),

@@ -6,13 +6,20 @@ use base64::{
     Engine,
     engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
 };
-use clustercache_testkit::pki::{ClusterCa, Validity};
+use clustercache::{ClusterAccess, ClusterKey, Upsert};
+use clustercache_testkit::{
+    hostile::{Behaviour, HostileServer, Step},
+    pki::{ClusterCa, Validity},
+};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{ears, rig::Rig};
 
 /// It may stand in a header, and is another text when it is encoded for a URL.
 pub(crate) const TOKEN: &str = "c4nary/T0KEN+of~the=corpus";
+
+/// Of a user of a proxy.
+const PASSWORD: &str = "c4nary/P4SS+of~the=proxy";
 
 pub(crate) struct Canaries {
     pub(crate) certificate_pem: String,
@@ -30,6 +37,7 @@ pub(crate) static CANARIES: LazyLock<Canaries> = LazyLock::new(|| {
     // The secret itself, in the midst of PKCS #8, without what stands in every key.
     let middle = &key[40..60];
     let mut forms = forms_of(TOKEN.as_bytes());
+    forms.extend(forms_of(PASSWORD.as_bytes()));
     forms.extend(forms_of(middle));
     // A line of the PEM, as it stands.
     let pem = leaf.key_pem();
@@ -115,6 +123,48 @@ fn what_any_crate_logs_is_listened_to() {
         drop(span);
     });
     assert_eq!(mine, 3);
+}
+
+/// A proxy that shows what it was sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_that_repeats_its_password_puts_it_into_no_log_and_no_state() {
+    let basic = STANDARD_NO_PAD.encode(format!("me:{PASSWORD}"));
+    let refused = format!(
+        "HTTP/1.1 407 Basic {basic}\r\nproxy-authenticate: Basic {PASSWORD}\r\ncontent-length: {}\r\n\r\n{PASSWORD}",
+        PASSWORD.len()
+    );
+    let rig = Rig::start().await;
+    for (number, (scheme, said)) in [
+        ("http", refused.into_bytes()),
+        ("http", PASSWORD.into()),
+        // Of the version 5, with user and password, which are refused.
+        ("socks5", [&[5, 2, 1, 1], PASSWORD.as_bytes()].concat()),
+        ("socks5", [&[5, 2, 1], PASSWORD.as_bytes()].concat()),
+        ("socks5", [&[5, 0xff], PASSWORD.as_bytes()].concat()),
+        ("socks5", PASSWORD.into()),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let behaviour = Behaviour::tcp().greeting([Step::write(said), Step::HalfClose]);
+        let proxy = HostileServer::start("proxy", behaviour).unwrap();
+        let password = utf8_percent_encode(PASSWORD, NON_ALPHANUMERIC);
+        let access = ClusterAccess::builder("https://cluster.example")
+            .ca_pem(proxy.ca().pem())
+            .proxy(format!("{scheme}://me:{password}@{}", proxy.addr()));
+        let key = ClusterKey::named(&format!("proxied-{number}"));
+        let upsert = Upsert::ready(key.clone(), access.build().unwrap());
+        ears::shows(&format!("{upsert:?}"));
+        rig.source.upsert(upsert);
+        let error = rig.failed(&key).await;
+        ears::shows(&format!("{} {error:?}", error.message));
+        assert!(
+            error.message.contains("the way through the proxy"),
+            "{error:?}"
+        );
+        rig.source.remove(&key);
+    }
+    rig.end().await;
 }
 
 /// What is no answer of a cluster's, but shows all the same.

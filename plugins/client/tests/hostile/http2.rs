@@ -15,35 +15,74 @@ use crate::{
 /// What a flood may cost, on one connection: as many bytes as fit into the buffers on its way, and into what it takes to see it.
 const FLOOD: u64 = 16 << 20;
 
-/// A name, and a frame on a stream, or in place of an answer.
-type OnStream = (&'static str, fn(u32) -> Bytes);
+/// A name, and a frame in place of an answer.
 type OnRequest = (&'static str, fn(&Seen) -> Bytes);
 type Stage = (&'static str, fn(&Seen) -> Vec<Step>);
 
-fn floods() -> Vec<OnStream> {
+/// Frames without end.
+struct Flood {
+    name: &'static str,
+    /// What must have come before it, on a stream that there is; none where it is of the connection.
+    after: Option<fn(u32) -> Bytes>,
+    frame: fn(u32) -> Bytes,
+}
+
+impl Flood {
+    fn new(name: &'static str, frame: fn(u32) -> Bytes) -> Self {
+        Self {
+            name,
+            after: None,
+            frame,
+        }
+    }
+
+    fn after(self, first: fn(u32) -> Bytes) -> Self {
+        Self {
+            after: Some(first),
+            ..self
+        }
+    }
+
+    fn steps(&self, stream: u32) -> Vec<Step> {
+        let first = self.after.map(|first| Step::Write(first(stream)));
+        let flood = Step::for_ever((self.frame)(stream));
+        first.into_iter().chain([flood]).collect()
+    }
+}
+
+/// Before what needs nothing but that the stream is there.
+fn nothing(_: u32) -> Bytes {
+    Bytes::new()
+}
+
+fn floods() -> Vec<Flood> {
     vec![
-        ("settings", |_| {
+        Flood::new("settings", |_| {
             http2::settings(&[(http2::HEADER_TABLE_SIZE, 4096)])
         }),
-        ("empty settings", |_| http2::settings(&[])),
-        ("pings", |_| http2::ping(*b"flooding")),
-        ("answers to pings", |_| {
+        Flood::new("empty settings", |_| http2::settings(&[])),
+        Flood::new("pings", |_| http2::ping(*b"flooding")),
+        Flood::new("answers to pings", |_| {
             http2::frame(http2::PING, 1, 0, b"flooding")
         }),
-        ("empty data", |stream| http2::data(stream, b"", false)),
-        ("windows", |_| http2::window_update(0, 1)),
-        ("windows of a stream", |stream| {
+        Flood::new("empty data", |stream| http2::data(stream, b"", false))
+            .after(|stream| http2::headers(stream, 200, [], false)),
+        Flood::new("windows", |_| http2::window_update(0, 1)),
+        Flood::new("windows of a stream", |stream| {
             http2::window_update(stream, 1)
-        }),
-        ("resets", |stream| http2::rst_stream(stream, http2::CANCEL)),
-        ("priorities", |stream| {
+        })
+        .after(nothing),
+        Flood::new("resets", |stream| http2::rst_stream(stream, http2::CANCEL)).after(nothing),
+        Flood::new("priorities", |stream| {
             http2::frame(2, 0, stream, &[0, 0, 0, 0, 1])
         }),
-        ("unknown frames", |_| http2::frame(0xbe, 0, 0, b"")),
-        ("ends", |stream| http2::goaway(stream, http2::NO_ERROR)),
-        ("continuations", |stream| {
+        Flood::new("unknown frames", |_| http2::frame(0xbe, 0, 0, b"")),
+        Flood::new("ends", |stream| http2::goaway(stream, http2::NO_ERROR)),
+        Flood::new("continuations", |stream| {
             http2::frame(http2::CONTINUATION, 0, stream, b"")
-        }),
+        })
+        // `:status: 200`, and no end of the block.
+        .after(|stream| http2::frame(http2::HEADERS, 0, stream, &[0x88])),
     ]
 }
 
@@ -56,9 +95,12 @@ async fn rig() -> Rig {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_on_a_new_connection_is_bounded() {
     let mut rig = rig().await;
-    for (number, (name, frame)) in floods().into_iter().enumerate() {
-        let peak = Peak::watch();
-        let flood = H2().greeting(Step::for_ever(frame(1)));
+    for (number, flood) in floods().into_iter().enumerate() {
+        let (peak, name) = (Peak::watch(), flood.name);
+        let flood = match flood.after {
+            None => H2().greeting(flood.steps(1)),
+            Some(_) => H2().on_each("/readyz", move |seen| flood.steps(seen.stream)),
+        };
         let (key, server) = rig.add(&format!("flood-{number}"), flood);
         let error = rig.failed(&key).await;
         ears::shows(&error.message);
@@ -78,10 +120,9 @@ async fn a_flood_on_a_new_connection_is_bounded() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_in_place_of_an_answer_ends_its_connection_and_not_the_cluster() {
     let mut rig = Rig::start().await;
-    for (number, (name, frame)) in floods().into_iter().enumerate() {
-        let peak = Peak::watch();
-        let flood =
-            healthy(H2).on_each("/api", move |seen| vec![Step::for_ever(frame(seen.stream))]);
+    for (number, flood) in floods().into_iter().enumerate() {
+        let (peak, name) = (Peak::watch(), flood.name);
+        let flood = healthy(H2).on_each("/api", move |seen| flood.steps(seen.stream));
         let (key, server) = rig.add(&format!("flood-{number}"), flood);
         let client = rig.client(&key).await;
         let life = rig.connected(&key).await.generation().unwrap();

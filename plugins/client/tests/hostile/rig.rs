@@ -18,12 +18,14 @@ use clustercache::{
     HookKind, LastError, MemorySource, Phase, Upsert, options::Options,
 };
 use clustercache_client::{ClientExt, Deadlines, KubeClient};
+use clustercache_metrics::CacheMetrics;
 use clustercache_testkit::{
     fleet::{FakeCluster, FakeCredential},
     guard::PanicGuard,
     hostile::{Answer, Behaviour, HostileServer},
 };
 use futures_util::StreamExt;
+use prometheus::{Registry, TextEncoder};
 use tokio::{
     sync::{Mutex as AsyncMutex, MutexGuard, oneshot},
     task::JoinHandle,
@@ -190,6 +192,7 @@ impl Rig {
 
     /// The neighbour has noticed nothing, nothing panicked, nothing that must not show has shown, and the end is clean.
     pub(crate) async fn end(self) {
+        ears::shows(&page(&self.cache));
         for state in self.cache.states().unwrap() {
             ears::shows(&format!("{state:?}"));
             ears::shows(&serde_json::to_string(&state).unwrap());
@@ -237,6 +240,15 @@ impl Rig {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All that there can be for Prometheus.
+fn page(cache: &ClusterCache) -> String {
+    let metrics = CacheMetrics::new(cache).per_cluster().cluster_api_names();
+    let registry = Registry::new();
+    registry.register(Box::new(metrics)).unwrap();
+    let families = registry.gather();
+    TextEncoder::new().encode_to_string(&families).unwrap()
 }
 
 fn beside() -> ClusterKey {

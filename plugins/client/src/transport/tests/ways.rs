@@ -4,7 +4,7 @@ use std::{
     io,
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
@@ -23,7 +23,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
-    peer::{Peer, config, head, leaf},
+    peer::{Peer, config, head, http, leaf},
     rig::{Open, access, dialled_by, get, soon, transport, whole},
 };
 use crate::{ByteStream, Deadlines, Destination, Dialer, TransportError, Wait};
@@ -196,7 +196,7 @@ async fn behind_proxies() -> (Peer, ClusterCa, Vec<(&'static str, Peer)>) {
     let ca = ClusterCa::new("proxied").unwrap();
     let cluster = Peer::tls(config(&leaf(&ca), &ca, 0)).await;
     let acceptor = TlsAcceptor::from(Arc::new(config(&leaf(&ca), &ca, 0)));
-    let http = Peer::start(|tcp| async move {
+    let plain = Peer::start(|tcp| async move {
         let _ = connect(tcp).await;
     });
     let https = Peer::start(move |tcp| {
@@ -211,7 +211,7 @@ async fn behind_proxies() -> (Peer, ClusterCa, Vec<(&'static str, Peer)>) {
         let _ = socks5(tcp).await;
     });
     let proxies = vec![
-        ("http", http.await),
+        ("http", plain.await),
         ("https", https.await),
         ("socks5", socks.await),
     ];
@@ -294,4 +294,50 @@ async fn the_proxys_address_and_an_endpoint_that_is_an_address_are_judged() {
     }
     let allowed = through(cluster.url(), policy);
     assert_eq!(ask(allowed).await.unwrap(), "ok");
+}
+
+/// What the documentation of `Policy::allow_proxy` says.
+#[tokio::test]
+async fn a_name_is_resolved_by_the_proxy_to_whatever_address_and_not_judged_here() {
+    let ca = ClusterCa::new("inside").unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config(&leaf(&ca), &ca, 0)));
+    let inside = Peer::at("127.0.0.2", move |tcp| {
+        let acceptor = acceptor.clone();
+        async move { http(acceptor.accept(tcp).await.unwrap()).await }
+    })
+    .await;
+    let asked = Arc::<Mutex<Vec<String>>>::default();
+    let proxy = Peer::start({
+        let (asked, inside) = (Arc::clone(&asked), inside.address);
+        move |mut tcp| {
+            let asked = Arc::clone(&asked);
+            async move {
+                let head = head(&mut tcp).await.unwrap();
+                let to = head.split(' ').nth(1).unwrap();
+                asked.lock().unwrap().push(to.to_owned());
+                let mut server = TcpStream::connect(inside).await.unwrap();
+                tcp.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                    .await
+                    .unwrap();
+                let _ = copy_bidirectional(&mut tcp, &mut server).await;
+            }
+        }
+    })
+    .await;
+    // The proxy may be dialled; what is inside may not.
+    let policy = AddressPolicy::tenant().allow("127.0.0.1/32".parse().unwrap());
+    let at = |url: String| {
+        ClusterAccess::builder(url)
+            .server_name("localhost")
+            .ca_pem(ca.pem())
+            .addresses(policy.clone())
+    };
+    let through = |url: String| at(url).proxy(format!("http://{}", proxy.address));
+    for access in [at(inside.url()), through(inside.url())] {
+        let error = ask(access).await.unwrap_err();
+        assert!(matches!(error, TransportError::Forbidden { .. }), "{error}");
+    }
+    let named = through("https://inside.example".into());
+    assert_eq!(ask(named).await.unwrap(), "ok");
+    assert_eq!(*asked.lock().unwrap(), ["inside.example:443"]);
 }
