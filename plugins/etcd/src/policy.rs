@@ -98,8 +98,10 @@ pub(crate) async fn generate(
     if !algorithm.is_available() {
         return Err(IssueError::Unavailable { algorithm });
     }
-    let born = Instant::now();
-    let key = work::run(Kind::Key, move || ClientKey::generate(algorithm, born)).await?;
+    let begun = Instant::now();
+    let mut key = work::run(Kind::Key, move || ClientKey::generate(algorithm, begun)).await?;
+    // Neither its turn nor its making counts as its age: one that took longer than its most would be made again for ever.
+    key.born = Instant::now();
     counts.key();
     Ok(key)
 }
