@@ -20,7 +20,7 @@ use crate::{
     page::Page,
 };
 #[cfg(any(feature = "client", feature = "kubeconfig"))]
-use crate::{names, page};
+use crate::names;
 
 #[cfg(feature = "kubeconfig")]
 mod kubeconfig;
