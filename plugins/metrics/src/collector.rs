@@ -14,13 +14,15 @@ use prometheus::{
     proto::MetricFamily,
 };
 
+#[cfg(any(feature = "client", feature = "kubeconfig"))]
+use crate::names;
+#[cfg(feature = "client")]
+use crate::page;
 use crate::{
     clusters, fleet,
     names::{CLUSTER_API, FLEET, Metric, PER_CLUSTER, WITHOUT_SERIES},
     page::Page,
 };
-#[cfg(any(feature = "client", feature = "kubeconfig"))]
-use crate::names;
 
 #[cfg(feature = "kubeconfig")]
 mod kubeconfig;
