@@ -4,7 +4,15 @@ mod answers;
 mod api;
 mod auth;
 mod client;
+mod faults;
+mod history;
 mod hostile;
 mod network;
 mod process;
+mod shared;
 mod watching;
+
+/// Whether what takes minutes is wanted, too.
+fn whole() -> bool {
+    std::env::var("CLUSTERCACHE_FLEET").is_ok_and(|extent| extent == "whole")
+}
