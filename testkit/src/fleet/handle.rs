@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::{body::Incoming, upgrade::OnUpgrade};
 use tokio::time::sleep;
 
 use super::{
@@ -21,12 +21,13 @@ use super::{
     serve::Connection,
     tls,
 };
-use crate::api::{About, Ask, Body, Caller, Cut, Verb};
+use crate::api::{About, Ask, Body, Caller, Cut, PortForward, Verb};
 
 /// The answer to a request, once there is one.
 pub(super) async fn answer(connection: &Connection, request: Request<Incoming>) -> Response<Body> {
     let cluster = &connection.cluster;
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let upgrade = parts.extensions.remove::<OnUpgrade>();
     let token = auth::bearer(&parts.headers);
     let mut ask = cluster
         .api
@@ -34,6 +35,10 @@ pub(super) async fn answer(connection: &Connection, request: Request<Incoming>) 
     let class = class(&ask);
     record(connection, &parts, class, token.as_deref());
 
+    let chance = cluster.faults.goaway_chance();
+    if parts.version == http::Version::HTTP_2 && chance > 0.0 && cluster.api.luck() < chance {
+        connection.go_away.notify_one();
+    }
     let latency = cluster.faults.latency();
     if !latency.is_zero() {
         sleep(latency).await;
@@ -56,7 +61,12 @@ pub(super) async fn answer(connection: &Connection, request: Request<Incoming>) 
         // No request gets here that still hangs.
         return ask.refused();
     }
-    let answer = cluster.api.answer(ask, &parts.headers, body).await;
+    let mut answer = cluster.api.answer(ask, &parts.headers, body).await;
+    if let Some(forward) = answer.extensions_mut().remove::<PortForward>()
+        && let Some(upgrade) = upgrade
+    {
+        *connection.upgraded.lock() = Some((upgrade, forward));
+    }
     if class == PathClass::Watch && answer.status() == StatusCode::OK {
         return answer.map(|body| Open::new(cluster, body).boxed_unsync());
     }

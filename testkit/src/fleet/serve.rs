@@ -10,9 +10,12 @@ use hyper::{
     rt::Executor,
     server::conn::{http1, http2},
     service::service_fn,
+    upgrade::OnUpgrade,
 };
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
+use tokio::{pin, sync::Notify};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +25,7 @@ use super::{
     handle,
     wire::FaultIo,
 };
+use crate::api::PortForward;
 
 /// What the requests of one connection have in common.
 pub(super) struct Connection {
@@ -30,6 +34,10 @@ pub(super) struct Connection {
     pub(super) number: u64,
     /// The certificates that the client showed, its own first.
     pub(super) certificates: Vec<CertificateDer<'static>>,
+    /// What becomes of it after HTTP/1.1, if a request was for another protocol.
+    pub(super) upgraded: Mutex<Option<(OnUpgrade, PortForward)>>,
+    /// Tells its client to go away, if it speaks HTTP/2.
+    pub(super) go_away: Notify,
 }
 
 /// Accepts on an endpoint until the cluster ends.
@@ -124,6 +132,8 @@ async fn speak(
         endpoint,
         number,
         certificates,
+        upgraded: Mutex::default(),
+        go_away: Notify::new(),
     });
     if let Err(error) = http(connection.clone(), stream, http2, ended).await {
         tracing::debug!(%error, cluster = %connection.cluster.name, "connection failed");
@@ -136,7 +146,7 @@ async fn http(
     http2: bool,
     ended: &CancellationToken,
 ) -> hyper::Result<()> {
-    let cluster = connection.cluster.clone();
+    let (cluster, this) = (connection.cluster.clone(), connection.clone());
     let service = service_fn(move |request: http::Request<Incoming>| {
         let connection = connection.clone();
         async move { Ok::<_, Infallible>(handle::answer(&connection, request).await) }
@@ -148,14 +158,26 @@ async fn http(
             ended: ended.clone(),
         };
         // As a real server has it.
-        http2::Builder::new(tasks)
+        let serving = http2::Builder::new(tasks)
             .max_concurrent_streams(100)
-            .serve_connection(stream, service)
-            .await
+            .serve_connection(stream, service);
+        pin!(serving);
+        tokio::select! {
+            served = &mut serving => return served,
+            () = this.go_away.notified() => serving.as_mut().graceful_shutdown(),
+        }
+        serving.await
     } else {
         http1::Builder::new()
             .serve_connection(stream, service)
-            .await
+            .with_upgrades()
+            .await?;
+        let upgraded = this.upgraded.lock().take();
+        if let Some((upgrade, forward)) = upgraded {
+            // Few connections become this, and its future is large.
+            Box::pin(forward.run(TokioIo::new(upgrade.await?))).await;
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ mod answers;
 mod api;
 mod auth;
 mod client;
+mod forward;
 mod hostile;
 mod network;
 mod process;
