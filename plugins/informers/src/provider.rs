@@ -18,7 +18,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
 
 use crate::{
-    Budgets, ClusterInformers, Kind, LoopOptions,
+    Budgets, ClusterInformers, Kind, LastKnown, LoopOptions,
     budget::Budget,
     informer::Informer,
     kind::Declared,
@@ -52,6 +52,7 @@ pub struct Informers {
     budgets: Budgets,
     first_sync: Duration,
     budget: Arc<Budget>,
+    last_known: Option<LastKnown>,
 }
 
 impl Informers {
@@ -63,6 +64,7 @@ impl Informers {
             budgets: Budgets::default(),
             first_sync: Duration::from_secs(120),
             budget: Budget::new(Budgets::default()),
+            last_known: None,
         }
     }
 
@@ -93,6 +95,24 @@ impl Informers {
     pub fn first_sync(mut self, limit: Duration) -> Self {
         self.first_sync = limit;
         self
+    }
+
+    /// What a cluster's kinds were stays readable after it was disconnected, for so long, through what this returns. It takes the room
+    /// that it took, and is gone with the cluster's identity. Without this nothing is kept but what the next connection may go on from.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use clustercache::ClusterKey;
+    /// use clustercache_informers::{Informers, Kind, LastKnown, LastKnownError};
+    /// use k8s_openapi::api::core::v1::Node;
+    ///
+    /// let mut informers = Informers::new().kind(Kind::<Node>::new());
+    /// let last: LastKnown = informers.last_known(Duration::from_secs(3_600));
+    /// let error = last.get(&ClusterKey::named("eu-1")).unwrap_err();
+    /// assert!(matches!(error, LastKnownError::Never { .. }));
+    /// ```
+    pub fn last_known(&mut self, limit: Duration) -> LastKnown {
+        self.last_known.insert(LastKnown::new(limit)).clone()
     }
 
     /// What is used of the budgets, for metrics; ask for it before the provider is given away.
@@ -215,6 +235,9 @@ impl ClusterResource for Informers {
         for stock in stocks.iter().filter(|stock| stock.kind.essential) {
             synced(stock).await?;
         }
+        if let Some(last) = &self.last_known {
+            last.begin(cx.key(), cx.identity(), &stocks);
+        }
         Ok(ClusterInformers {
             stocks,
             client: Some(client),
@@ -226,6 +249,9 @@ impl ClusterResource for Informers {
             stock.retire();
         }
         let returns = matches!(cx.reason(), TeardownReason::Down | TeardownReason::Replaced);
+        if let Some(last) = &self.last_known {
+            last.end(cx.key(), &value.stocks, returns);
+        }
         if returns {
             let warm = Warm::of(&value);
             let bytes = warm.bytes();

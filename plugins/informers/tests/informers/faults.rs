@@ -72,15 +72,21 @@ async fn versions_that_went_back_are_found_and_the_backup_is_what_there_is() {
     }
     rig.pods_when(|pods| pods.len() == 3).await;
     let backup = rig.cluster.api().snapshot();
+    let given = rig.put_pod("a", "y", "n7");
     rig.put_pod("a", "later", "n1");
     rig.delete_pod("a", "x");
     rig.pods_when(|pods| pods.contains("a", "later") && !pods.contains("a", "x"))
         .await;
     let before = rig.informed("pods");
     rig.cluster.api().restore(&backup);
-    rig.pods_when(|pods| pods.contains("a", "x") && !pods.contains("a", "later"))
+    // The same version of the same object, and another content.
+    assert_eq!(rig.put_pod("a", "y", "n2"), given);
+    let pods = rig
+        .pods_when(|pods| pods.contains("a", "x") && !pods.contains("a", "later"))
         .await;
     assert_eq!(names(&rig), ["x", "y", "z"].map(String::from).into());
+    assert_eq!(pods.count_by_index("node", "n2").unwrap(), 1);
+    assert_eq!(pods.count_by_index("node", "n7").unwrap(), 0);
     let after = rig.informed("pods");
     assert_eq!(after.lists - before.lists, 1);
     assert_eq!(

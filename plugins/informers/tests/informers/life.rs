@@ -211,6 +211,43 @@ async fn a_cluster_that_comes_back_sends_what_changed_and_lists_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_last_known_is_read_by_another_name_and_goes_with_the_cluster() {
+    let mut informers = informers();
+    let last = informers.last_known(LIMIT);
+    let rig = Rig::with("known", informers).await;
+    with_pods(&rig, 3).await;
+    assert!(last.get(&rig.key).unwrap().disconnected_for().is_none());
+    rig.cluster.refuse();
+    until(&rig, |state| state.phase == Phase::Down).await;
+    assert!(rig.cache.get::<Informers>(&rig.key).is_err());
+    let known = soon(async {
+        loop {
+            let known = last.get(&rig.key).unwrap();
+            if known.disconnected_for().is_some() {
+                return known;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(known.store::<Pod>().unwrap().len(), 3);
+    rig.cluster.replace().unwrap();
+    rig.cluster.heal();
+    rig.give(rig.cluster.access().credential);
+    let forgotten = || {
+        let known = last.get(&rig.key);
+        known.is_err()
+            || known
+                .unwrap()
+                .store::<Pod>()
+                .is_ok_and(|pods| pods.is_empty())
+    };
+    until(&rig, |_| forgotten()).await;
+    rig.connected().await;
+    rig.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_version_that_is_gone_by_the_return_is_one_list_and_the_same_differences() {
     let rig = Rig::start("compacted").await;
     with_pods(&rig, 20).await;
