@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use serde_json::error::Category;
+
 /// Why there is no store to read. None of these is worth a retry with backoff: return without a timer, and let the cache wake you.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -185,4 +187,45 @@ pub(crate) fn shortened(text: &str) -> String {
         out.push('…');
     }
     out
+}
+
+/// Where JSON is not as it should be, and nothing of what stands there: serde's own words quote it, and it may be a secret (rule 19).
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("{what}, at line {line}, column {column}")]
+pub(crate) struct Misplaced {
+    what: &'static str,
+    line: usize,
+    column: usize,
+}
+
+impl From<serde_json::Error> for Misplaced {
+    fn from(error: serde_json::Error) -> Self {
+        let what = match error.classify() {
+            Category::Data => "a value is missing, or not of the type that is expected",
+            Category::Syntax => "it is no JSON",
+            Category::Eof => "it ends too soon",
+            Category::Io => "it cannot be read",
+        };
+        Self {
+            what,
+            line: error.line(),
+            column: error.column(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_misplaced_is_not_quoted() {
+        let error = serde_json::from_str::<u8>("\"hunter2\"").unwrap_err();
+        assert!(error.to_string().contains("hunter2"), "as serde has it");
+        let ours = Misplaced::from(error).to_string();
+        assert_eq!(
+            ours,
+            "a value is missing, or not of the type that is expected, at line 1, column 9"
+        );
+    }
 }

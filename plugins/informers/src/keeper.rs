@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::{
     entry::Kept,
-    error::Trouble,
+    error::{Misplaced, Trouble},
     json::Object,
     objects::Objects,
     stock::{Standing, Stock, View},
@@ -45,8 +45,8 @@ impl Keeper {
         self.writer.bytes()
     }
 
-    pub(crate) fn read<'a>(&self, json: &'a str) -> Result<Object<'a>, serde_json::Error> {
-        Object::read(json, &self.stock.kind.recipe.paths)
+    pub(crate) fn read<'a>(&self, json: &'a str) -> Result<Object<'a>, Misplaced> {
+        Ok(Object::read(json, &self.stock.kind.recipe.paths)?)
     }
 
     /// Part of a list.

@@ -10,6 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     entry::{DraftKeys, Kept},
+    error::Misplaced,
     json::Paths,
     recipe::{AnyObject, Made, Making, Recipe},
 };
@@ -346,7 +347,7 @@ fn arrive<K: DeserializeOwned>(
     transform: Option<&TransformFn<K>>,
     by_keys: &[(u16, KeysFn<K>)],
     keys: &mut DraftKeys,
-) -> Result<K, serde_json::Error> {
+) -> Result<K, Misplaced> {
     let mut object: K = serde_json::from_str(json)?;
     // Indexes are of what the server has.
     for (number, of) in by_keys {

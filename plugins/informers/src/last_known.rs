@@ -147,6 +147,6 @@ impl fmt::Debug for Remembered {
         f.debug_struct("Remembered")
             .field("informers", &self.informers)
             .field("disconnected_for", &self.disconnected_for())
-            .finish()
+            .finish_non_exhaustive()
     }
 }

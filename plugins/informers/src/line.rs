@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::version::Version;
+use crate::{error::Misplaced, version::Version};
 
 /// One line of a watch.
 pub(crate) enum Line<'a> {
@@ -24,7 +24,7 @@ pub(crate) enum Line<'a> {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LineError {
     #[error("a line is no event of a watch")]
-    Json(#[from] serde_json::Error),
+    Json(#[from] Misplaced),
     #[error("a line is not UTF-8")]
     Utf8(#[from] std::str::Utf8Error),
     #[error("an event of an unknown type, {0:?}")]
@@ -65,20 +65,20 @@ impl<'a> Line<'a> {
         if let Some(line) = Self::at_a_glance(line) {
             return Ok(line);
         }
-        let event: Event<'a> = serde_json::from_str(line)?;
+        let event: Event<'a> = read(line)?;
         let json = event.object.get();
         match &*event.r#type {
             "ADDED" | "MODIFIED" => Ok(Self::Changed(json)),
             "DELETED" => Ok(Self::Deleted(json)),
             "BOOKMARK" => {
-                let Bookmark { metadata } = serde_json::from_str(json)?;
+                let Bookmark { metadata } = read(json)?;
                 let end = metadata.annotations.and_then(|all| all.initial_events_end);
                 Ok(Self::Bookmark {
                     version: Version::of(&metadata.version),
                     ends_initial: end.is_some_and(|end| end == "true"),
                 })
             }
-            "ERROR" => Ok(Self::Error(serde_json::from_str(json)?)),
+            "ERROR" => Ok(Self::Error(read(json)?)),
             other => Err(LineError::Type(other.chars().take(64).collect())),
         }
     }
@@ -93,6 +93,10 @@ impl<'a> Line<'a> {
             _ => None,
         }
     }
+}
+
+fn read<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, Misplaced> {
+    Ok(serde_json::from_str(json)?)
 }
 
 /// One page of a list.
@@ -123,7 +127,7 @@ struct ListMetadata<'a> {
 
 impl<'a> Page<'a> {
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, LineError> {
-        let List { metadata, items } = serde_json::from_str(std::str::from_utf8(body)?)?;
+        let List { metadata, items } = read(std::str::from_utf8(body)?)?;
         Ok(Self {
             version: Version::of(&metadata.version),
             next: metadata.r#continue.filter(|next| !next.is_empty()),

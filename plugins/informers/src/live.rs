@@ -6,7 +6,12 @@ use kube::{Resource, client::Body};
 use percent_encoding::utf8_percent_encode;
 use serde::de::DeserializeOwned;
 
-use crate::{ClusterInformers, ask::PLAIN, error::shortened, line::Status};
+use crate::{
+    ClusterInformers,
+    ask::PLAIN,
+    error::{Misplaced, shortened},
+    line::Status,
+};
 
 /// Why the server's word could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -29,13 +34,12 @@ pub enum LiveError {
         message: String,
     },
     /// What came is not what was asked for.
-    #[error("what came of {path} does not fit its type")]
+    #[error("what came of {path} does not fit its type: {why}")]
     Undecodable {
         /// What was asked for.
         path: String,
-        /// What is wrong with it.
-        #[source]
-        source: serde_json::Error,
+        /// What is wrong with it: where, and nothing of what stands there.
+        why: String,
     },
 }
 
@@ -65,9 +69,10 @@ impl ClusterInformers {
         let body = body.map_err(LiveError::Call)?.to_bytes();
         if status.is_success() {
             let object = serde_json::from_slice(&body);
-            return object
-                .map(Some)
-                .map_err(|source| LiveError::Undecodable { path, source });
+            return object.map(Some).map_err(|error| LiveError::Undecodable {
+                path,
+                why: Misplaced::from(error).to_string(),
+            });
         }
         let said = Status::of(status.as_u16(), &body);
         // Of a kind that is not served there is no `Status`.

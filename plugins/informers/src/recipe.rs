@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     entry::{Draft, DraftKeys, Kept},
-    error::shortened,
+    error::Misplaced,
     json::{Object, Paths},
     version::{Uid, Version},
 };
@@ -24,7 +24,7 @@ pub(crate) struct Recipe {
     pub(crate) keeps_managed: bool,
     pub(crate) making: Making,
     /// From what is kept to what is read.
-    pub(crate) read: fn(&str) -> Result<AnyObject, serde_json::Error>,
+    pub(crate) read: fn(&str) -> Result<AnyObject, Misplaced>,
 }
 
 /// What is done on arrival.
@@ -36,8 +36,7 @@ pub(crate) enum Making {
 }
 
 /// From the JSON to what is kept, with the keys of its indexes.
-pub(crate) type MakeFn =
-    Box<dyn Fn(&str, &mut DraftKeys) -> Result<Made, serde_json::Error> + Send + Sync>;
+pub(crate) type MakeFn = Box<dyn Fn(&str, &mut DraftKeys) -> Result<Made, Misplaced> + Send + Sync>;
 
 pub(crate) struct Made {
     pub(crate) kept: Kept,
@@ -53,7 +52,11 @@ impl Recipe {
             object.stripped()
         };
         let (kept, bytes) = match &self.making {
-            Making::Nothing => (Kept::Encoded((&*json).into()), json.len()),
+            Making::Nothing => {
+                let json = json.into_owned().into_boxed_str();
+                let bytes = json.len();
+                (Kept::Encoded(json), bytes)
+            }
             Making::Decoded(make) => match made(make, &json, &mut keys) {
                 Ok(Made { kept, bytes }) => (kept, bytes),
                 // One that does not fit must not hide the others, nor be hidden.
@@ -78,7 +81,7 @@ impl Recipe {
 /// Closures of the user's run in here: one that panics spoils one object, and no other.
 fn made(make: &MakeFn, json: &str, keys: &mut DraftKeys) -> Result<Made, Arc<str>> {
     match catch_unwind(AssertUnwindSafe(|| make(json, keys))) {
-        Ok(done) => done.map_err(|error| shortened(&error.to_string()).into()),
+        Ok(done) => done.map_err(|error| error.to_string().into()),
         Err(_) => Err("its transform, projection or index panicked".into()),
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::{
     entry::{Entry, Kept},
-    error::{ReadError, StoreError, StoreWaitError},
+    error::{Misplaced, ReadError, StoreError, StoreWaitError},
     stock::{Standing, Stock, View},
     version::Version,
 };
@@ -178,7 +178,7 @@ impl<T: Send + Sync + 'static> Store<T> {
             resource: Arc::clone(&self.stock.resource),
             namespace: Arc::clone(&entry.namespace),
             name: entry.name.clone(),
-            why: crate::error::shortened(why).into(),
+            why: why.into(),
         }
     }
 }
@@ -190,8 +190,9 @@ impl<T: kube::Resource + Send + Sync + 'static> Store<T> {
         for entry in self.view.objects.iter() {
             let matches = match &entry.kept {
                 Kept::Encoded(json) => {
-                    let labelled: Labelled = serde_json::from_str(json)
-                        .map_err(|error| self.undecodable(entry, &error.to_string()))?;
+                    let labelled = serde_json::from_str::<Labelled>(json).map_err(Misplaced::from);
+                    let labelled =
+                        labelled.map_err(|error| self.undecodable(entry, &error.to_string()))?;
                     selector.matches(&labelled.metadata.labels.unwrap_or_default())
                 }
                 // Whether one that cannot be read matches cannot be said.

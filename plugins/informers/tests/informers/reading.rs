@@ -211,6 +211,10 @@ async fn one_object_that_does_not_fit_its_type_hides_no_other() {
         maps.get("default", "panics").unwrap_err(),
     ] {
         assert!(matches!(error, ReadError::Undecodable { .. }), "{error}");
+        assert!(
+            !format!("{error} {error:?}").contains("no spec at all"),
+            "nothing is quoted"
+        );
     }
     assert_eq!(nodes.iter().flatten().count(), 1);
     assert_eq!(rig.informed("configmaps").undecodable, 1);
