@@ -44,6 +44,11 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use rustls::{
+    crypto::ring::sign::any_supported_type,
+    pki_types::{CertificateDer, PrivateKeyDer},
+    sign::{CertifiedKey, SingleCertAndKey},
+};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -87,12 +92,40 @@ impl HostileServer {
     pub fn start(name: impl Into<String>, behaviour: Behaviour) -> Result<Self, FleetError> {
         let name = name.into();
         let ca = ClusterCa::new(&format!("{name}-ca"))?;
+        let (http1, http2) = (Identity::new(ca.clone(), false)?, Identity::new(ca, true)?);
+        Self::with(name, behaviour, http1, http2)
+    }
+
+    /// As [`start`](Self::start), under a CA of the caller's, but with these certificates in place of a proper one; nothing checks them.
+    pub fn showing(
+        name: impl Into<String>,
+        behaviour: Behaviour,
+        ca: &ClusterCa,
+        chain: Vec<CertificateDer<'static>>,
+        key: &PrivateKeyDer<'static>,
+    ) -> Result<Self, FleetError> {
+        let shown = Arc::new(CertifiedKey::new(chain, any_supported_type(key)?));
+        let identity = |http2| {
+            let mut identity = Identity::new(ca.clone(), http2)?;
+            let config = Arc::make_mut(&mut identity.config);
+            config.cert_resolver = Arc::new(SingleCertAndKey::from(Arc::clone(&shown)));
+            Ok::<_, FleetError>(identity)
+        };
+        Self::with(name.into(), behaviour, identity(false)?, identity(true)?)
+    }
+
+    fn with(
+        name: String,
+        behaviour: Behaviour,
+        http1: Identity,
+        http2: Identity,
+    ) -> Result<Self, FleetError> {
         let listener = listen().map_err(FleetError::Listen)?;
         let addr = listener.local_addr().map_err(FleetError::Listen)?;
         let inner = Arc::new(Inner {
             behaviour: Mutex::new(Arc::new(behaviour)),
-            http1: Identity::new(ca.clone(), false)?,
-            http2: Identity::new(ca, true)?,
+            http1,
+            http2,
             counting: Counting::default(),
             tasks: TaskTracker::new(),
             ended: CancellationToken::new(),
