@@ -9,7 +9,9 @@ mod history;
 mod hostile;
 mod network;
 mod process;
+mod scale;
 mod shared;
+mod simulated;
 mod watching;
 
 /// Whether what takes minutes is wanted, too.
