@@ -6,6 +6,7 @@
 mod api_server;
 mod api_server_cache;
 mod ci;
+mod programs;
 mod step;
 mod test;
 mod tools;

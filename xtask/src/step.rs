@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead as _, BufReader, IsTerminal as _, Read, Write};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -44,12 +44,17 @@ impl Report {
         self.steps.push((name, outcome, start.elapsed()));
     }
 
-    /// Runs a command as a step, and notes the tests that it left out.
+    /// Runs a command as a step.
     pub(crate) fn command(&mut self, name: impl Into<String>, command: &mut Command) {
+        self.step(name, || Ok(stream(command, None)?.outcome()));
+    }
+
+    /// Runs tests as a step, and notes those that they left out.
+    pub(crate) fn tests(&mut self, name: impl Into<String>, work: impl FnOnce() -> Result<Ended>) {
         let mut skipped = Vec::new();
         self.step(name, || {
-            let ended = stream(command, None)?;
-            let outcome = ended.outcome();
+            let ended = work()?;
+            let outcome = ended.outcome_of_tests();
             skipped = ended.skipped;
             Ok(outcome)
         });
@@ -103,10 +108,10 @@ impl Report {
     }
 }
 
-/// A command that has ended.
+/// A command that has ended, or several.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// None where its time was up.
+    /// None where its time was up. Of several, that of one that failed.
     pub(crate) status: Option<ExitStatus>,
     /// What its tests said that they leave out.
     pub(crate) skipped: Vec<String>,
@@ -131,6 +136,17 @@ impl Ended {
             Some(status) if status.success() => Outcome::Passed(tests.unwrap_or_default()),
             Some(status) => Outcome::Failed(tests.unwrap_or_else(|| status.to_string())),
             None => Outcome::Failed("its time was up".to_owned()),
+        }
+    }
+
+    /// The outcome where the tests are the point: a filter that finds none has gone stale.
+    pub(crate) fn outcome_of_tests(&self) -> Outcome {
+        let ran = self
+            .tests
+            .is_some_and(|tests| tests.passed + tests.failed > 0);
+        match self.outcome() {
+            Outcome::Passed(_) if !ran => Outcome::Failed("no test was run".to_owned()),
+            outcome => outcome,
         }
     }
 }
@@ -165,13 +181,7 @@ pub(crate) fn stream(command: &mut Command, limit: Option<Duration>) -> Result<E
         .stderr
         .take()
         .map(|err| thread::spawn(|| copy(err, io::stderr())));
-    let status = wait(&mut child, limit)?;
-
-    let mut ended = Ended {
-        status,
-        skipped: Vec::new(),
-        tests: None,
-    };
+    let mut ended = Ended::with(wait(&mut child, limit)?);
     for lines in [out, err]
         .into_iter()
         .flatten()
@@ -184,14 +194,48 @@ pub(crate) fn stream(command: &mut Command, limit: Option<Duration>) -> Result<E
 }
 
 impl Ended {
+    fn with(status: Option<ExitStatus>) -> Self {
+        Self {
+            status,
+            skipped: Vec::new(),
+            tests: None,
+        }
+    }
+
+    /// What a command that was not streamed has said.
+    pub(crate) fn of(output: &Output) -> Self {
+        let mut ended = Self::with(Some(output.status));
+        for stream in [&output.stdout, &output.stderr] {
+            let text = String::from_utf8_lossy(stream);
+            text.lines().for_each(|line| ended.note(line));
+        }
+        ended
+    }
+
+    /// Both together: failed if one of them has.
+    pub(crate) fn join(mut self, other: Self) -> Self {
+        if self.status.is_some_and(|status| status.success()) {
+            self.status = other.status;
+        }
+        self.skipped.extend(other.skipped);
+        if let Some(tests) = other.tests {
+            self.add(tests);
+        }
+        self
+    }
+
+    fn add(&mut self, tests: Tests) {
+        let sum = self.tests.get_or_insert_default();
+        sum.passed += tests.passed;
+        sum.failed += tests.failed;
+        sum.ignored += tests.ignored;
+    }
+
     fn note(&mut self, line: &str) {
         if let Some((_, test)) = line.split_once(SKIPPED) {
             self.skipped.push(test.trim().to_owned());
         } else if let Some(tests) = test_result(line) {
-            let sum = self.tests.get_or_insert_default();
-            sum.passed += tests.passed;
-            sum.failed += tests.failed;
-            sum.ignored += tests.ignored;
+            self.add(tests);
         }
     }
 }
@@ -264,7 +308,8 @@ fn kill_group(child: &mut Child) {
     let _ = child.kill();
 }
 
-fn words(command: &Command) -> String {
+/// As one would type it.
+pub(crate) fn words(command: &Command) -> String {
     let variables = command
         .get_envs()
         .filter_map(|(name, value)| Some(format!("{}={}", name.display(), value?.display())));
@@ -301,16 +346,34 @@ mod tests {
         let mut copied = Vec::new();
         let noted = copy(output.as_bytes(), &mut copied);
         assert_eq!(copied, output.as_bytes());
-        let mut ended = Ended {
-            status: Some(ExitStatus::default()),
-            skipped: Vec::new(),
-            tests: None,
-        };
+        let mut ended = Ended::with(Some(ExitStatus::default()));
         for line in &noted {
             ended.note(line);
         }
         assert_eq!(ended.skipped, ["a: no b"]);
         let note = "4 tests passed, 0 failed, 1 ignored, 1 skipped";
-        assert_eq!(ended.outcome(), Outcome::Passed(note.to_owned()));
+        assert_eq!(ended.outcome_of_tests(), Outcome::Passed(note.to_owned()));
+    }
+
+    #[test]
+    fn of_several_one_that_failed_is_enough() {
+        let run = |line| stream(Command::new("sh").args(["-c", line]), None).unwrap();
+        let all = run("echo 'test result: ok. 3 passed; 0 failed; 0 ignored'")
+            .join(run(
+                "echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored'; exit 101",
+            ))
+            .join(run(
+                "echo SKIPPED: a: no b; echo 'test result: ok. 2 passed; 0 failed; 0 ignored'",
+            ));
+        let note = "5 tests passed, 1 failed, 0 ignored, 1 skipped";
+        assert_eq!(all.outcome_of_tests(), Outcome::Failed(note.to_owned()));
+    }
+
+    #[test]
+    fn a_command_that_should_run_tests_and_ran_none_has_failed() {
+        let mut ended = Ended::with(Some(ExitStatus::default()));
+        ended.note("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out");
+        let none = Outcome::Failed("no test was run".to_owned());
+        assert_eq!(ended.outcome_of_tests(), none);
     }
 }

@@ -1,8 +1,9 @@
 //! `cargo xtask test`: every test, after getting what they need.
 
-use crate::step::{Outcome, Report};
-use crate::workspace;
-use crate::{api_server, tools};
+use std::process::Command;
+
+use crate::step::{self, Outcome, Report};
+use crate::{api_server, programs, tools, workspace};
 
 /// Which version of Kubernetes k8s-openapi stands for where no example or test of ours chooses it.
 pub(crate) const K8S_OPENAPI: (&str, &str) = ("K8S_OPENAPI_ENABLED_VERSION", "1.37");
@@ -20,16 +21,25 @@ pub(crate) fn run(report: &mut Report) {
         })
     });
 
-    let mut tests = tools::cargo();
+    let real = |tests: &mut Command| {
+        if let Some(assets) = &assets {
+            // They are there: a test that cannot find them has failed.
+            tests
+                .env("KUBEBUILDER_ASSETS", assets.folder())
+                .env("CLUSTERCACHE_REAL", "required");
+        }
+    };
     // All that fails is worth knowing at once.
-    tests.args(["test", "--workspace", "--all-features", "--no-fail-fast"]);
-    if let Some(assets) = &assets {
-        // They are there: a test that cannot find them has failed.
-        tests
-            .env("KUBEBUILDER_ASSETS", assets.folder())
-            .env("CLUSTERCACHE_REAL", "required");
-    }
-    report.command("tests", &mut tests);
+    report.tests("tests", || programs::run(&programs::build()?, real));
+    let mut examples = tools::cargo();
+    examples.args([
+        "test",
+        "--workspace",
+        "--all-features",
+        "--no-fail-fast",
+        "--doc",
+    ]);
+    report.tests("tests in the docs", || step::stream(&mut examples, None));
 
     for checker in ["shuttle", "loom"] {
         model_check(report, checker);
@@ -41,15 +51,11 @@ pub(crate) fn run(report: &mut Report) {
 fn model_check(report: &mut Report, checker: &str) {
     let mut command = tools::cargo();
     command
-        .args([
-            "test",
-            "--release",
-            "--manifest-path",
-            "models/Cargo.toml",
-            "::model::",
-        ])
-        .env("RUSTFLAGS", format!("--cfg clustercache_{checker}"))
-        // Other flags rebuild everything: apart, so that nothing else is rebuilt after it.
-        .env("CARGO_TARGET_DIR", workspace::target().join("model-checks"));
-    report.command(format!("model check with {checker}"), &mut command);
+        .args(["test", "--manifest-path", "models/Cargo.toml"])
+        .args(["--features", checker, "::model::"])
+        // Most of its dependencies are the workspace's.
+        .env("CARGO_TARGET_DIR", workspace::target());
+    report.tests(format!("model check with {checker}"), || {
+        step::stream(&mut command, None)
+    });
 }

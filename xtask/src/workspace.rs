@@ -13,16 +13,8 @@ use crate::tools;
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) features: Vec<String>,
-    pub(crate) examples: Vec<Example>,
+    pub(crate) examples: Vec<String>,
     pub(crate) rust_version: Option<String>,
-}
-
-/// An example program.
-#[derive(Debug)]
-pub(crate) struct Example {
-    pub(crate) name: String,
-    /// The features without which it is not built.
-    pub(crate) features: Vec<String>,
 }
 
 /// The folder of the workspace's `Cargo.toml`.
@@ -80,12 +72,7 @@ fn package(package: &Value) -> Result<Package> {
         examples: targets
             .iter()
             .filter(is_example)
-            .map(|target| {
-                Ok(Example {
-                    name: text(&target["name"])?,
-                    features: strings(&target["required-features"]),
-                })
-            })
+            .map(|target| text(&target["name"]))
             .collect::<Result<_>>()?,
         rust_version: package["rust_version"].as_str().map(str::to_owned),
     })

@@ -24,7 +24,7 @@ pub(super) struct Slot {
     /// It was said to have gone bad before its init was known to be over.
     pub(super) bad: Option<Arc<str>>,
     /// Refusals of the credential in a row: they have a schedule of their own.
-    pub(super) unauthorized: usize,
+    pub(super) unauthorized: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +102,8 @@ impl Slot {
             return rules.now + wait;
         }
         let schedule = &rules.health.unauthorized_retries;
-        let wait = schedule[self.unauthorized.min(schedule.len() - 1)];
-        self.unauthorized += 1;
+        let wait = schedule[(self.unauthorized as usize).min(schedule.len() - 1)];
+        self.unauthorized = self.unauthorized.saturating_add(1);
         rules.now + wait
     }
 }
