@@ -3,9 +3,15 @@
 //!
 //! What is allowed to differ is in `normal.rs`, each with its reason.
 
+// The one place that knows where programs are kept.
+#[path = "../../../xtask/src/api_server_cache.rs"]
+#[allow(dead_code, reason = "xtask needs more of it")]
+mod programs;
+
 #[path = "../fleet/client.rs"]
 #[allow(dead_code, reason = "shared with the tests of the fleet")]
 mod client;
+mod clients;
 mod expiry;
 mod normal;
 mod removal;
