@@ -144,18 +144,16 @@ impl ClusterCache {
     }
 
     /// The start-up barrier: waits until all sources are synced and every cluster known then is connected, has failed once, or may not
-    /// be connected; or until `limit` has passed. Says which of the two it was.
+    /// be connected; or until `limit` has passed. Says which of the two it was. Without an engine, also one that is not started by then, it is
+    /// an error.
     pub async fn wait_for_start(&self, limit: Duration) -> Result<bool, WaitError> {
         may_wait("wait_for_start")?;
         let started = tokio::time::timeout(limit, guarded(self.shared.started.wait()))
             .await
             .is_ok();
-        match self.shared.registry.check_running() {
-            Err(why) if self.status() != EngineStatus::NotStarted => {
-                Err(WaitError::NotRunning(why))
-            }
-            _ => Ok(started),
-        }
+        let running = self.shared.registry.check_running();
+        running.map_err(WaitError::NotRunning)?;
+        Ok(started)
     }
 
     /// Tries at once whatever of this cluster waits to be tried again.

@@ -535,14 +535,21 @@ impl Running {
 
     /// Whether a shutdown is over, or has taken as long as it may.
     fn has_ended(&mut self, now: Instant) -> bool {
-        let Some(ending) = &mut self.ending else {
+        let Some(ending) = self.ending else {
             return false;
         };
         if ending.abandon_at.is_some_and(|at| at <= now) {
             // Before the end, so that the values left are dropped in order, and the report is whole.
-            ending.abandon_at = None;
-            for line in self.clusters.values().flat_map(|record| &record.lines) {
-                line.abandon.set();
+            self.ending = Some(Ending {
+                abandon_at: None,
+                ..ending
+            });
+            for key in self.keys() {
+                let lines = self.clusters.get(&key).map(|record| &record.lines);
+                lines
+                    .into_iter()
+                    .flatten()
+                    .for_each(|line| line.abandon.set());
             }
         }
         ending.end_at <= now || self.clusters.is_empty()
@@ -556,8 +563,11 @@ impl Running {
         });
     }
 
+    /// In order, so that a seed repeats a run.
     fn keys(&self) -> Vec<ClusterKey> {
-        self.clusters.keys().cloned().collect()
+        let mut keys: Vec<_> = self.clusters.keys().cloned().collect();
+        keys.sort_unstable();
+        keys
     }
 }
 
@@ -600,7 +610,9 @@ impl Drop for Running {
         };
         self.shared.registry.set_status(status);
         self.shared.registry.clear();
-        for record in std::mem::take(&mut self.clusters).into_values() {
+        let mut clusters: Vec<_> = std::mem::take(&mut self.clusters).into_iter().collect();
+        clusters.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        for (_, record) in clusters {
             record.identity.end();
             for line in record.lines.into_iter().rev() {
                 line.drop_all(&self.tasks);

@@ -19,9 +19,12 @@ use clustercache::{
     EngineStatus, FailureKind, GetError, HealthCheck, InitContext, InitError, MemorySource, Phase,
     Requires, Route, SourceError, SourceEvent, WaitError,
 };
-use futures_util::{FutureExt, StreamExt, stream::BoxStream};
+use futures_util::{
+    FutureExt, StreamExt,
+    stream::{self, BoxStream},
+};
 use sim::*;
-use tokio::time::sleep;
+use tokio::{sync::Notify, time::sleep};
 
 #[tokio::test(start_paused = true)]
 async fn a_time_that_is_never_overflows_nothing() {
@@ -443,6 +446,68 @@ async fn a_new_cluster_evicts_the_fresh_probes_of_suspect_ones() {
     source.upsert(plain("new"));
     cache.wait_for(&key("new"), LONG).await.unwrap();
     assert_eq!(begun.elapsed(), secs(0));
+}
+
+/// Has named nothing, and names both at once when it is told to.
+struct Burst(Arc<Notify>);
+
+impl ClusterSource for Burst {
+    fn name(&self) -> &'static str {
+        "burst"
+    }
+
+    fn events(&self) -> BoxStream<'static, Result<SourceEvent, SourceError>> {
+        let go = Arc::clone(&self.0);
+        let named = stream::once(async move {
+            go.notified().await;
+            stream::iter(["a", "stuck"].map(|name| Ok(SourceEvent::Upsert(plain(name)))))
+        });
+        let synced = stream::iter([Ok(SourceEvent::Synced)]);
+        let all = synced.chain(named.flatten()).chain(stream::pending());
+        all.boxed()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_filter_that_blocks_its_thread_is_counted_and_named_and_delays_no_other_source_or_cluster()
+ {
+    const SOON: Duration = Duration::from_secs(30);
+    let (world, other) = (World::default(), MemorySource::new("other"));
+    let (go, note) = (Arc::new(Notify::new()), world.clone());
+    let (release, blocked) = mpsc::channel::<()>();
+    let blocked = Mutex::new(blocked);
+    let cache = Builder::default()
+        .source(Burst(Arc::clone(&go)))
+        .source(other.clone())
+        .resource(Net(world.clone()))
+        .health_from::<Net>()
+        .filter(move |cluster| {
+            if cluster.key.name() == "stuck" {
+                note.note("it blocks".into());
+                let _ = blocked.lock().unwrap().recv();
+            }
+            true
+        })
+        .start()
+        .unwrap();
+    assert!(cache.wait_for_start(SOON).await.unwrap());
+    // The engine rests: whoever wakes it has it next on its own thread.
+    sleep(millis(50)).await;
+    go.notify_one();
+    world.until_noted("it blocks").await;
+    // What its source said before is heard.
+    let a = cache.wait_for(&key("a"), SOON).await.unwrap();
+    let first = a.generation().unwrap();
+    other.upsert(plain("b"));
+    cache.wait_for(&key("b"), SOON).await.unwrap();
+    cache.reconnect(&key("a"));
+    until(&cache, "a", |state| state.generation != first).await;
+    // For long enough to be counted.
+    sleep(millis(150)).await;
+    assert!(cache.get::<Net>(&key("stuck")).is_err());
+    release.send(()).unwrap();
+    cache.wait_for(&key("stuck"), SOON).await.unwrap();
+    assert_eq!(cache.counters().slow_polls().get("burst"), Some(&1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -161,11 +161,10 @@ async fn a_handle_of_an_identity_is_current_over_reconnects_and_ends_before_anot
         .teardown(|_, _| tokio::time::sleep(secs(4)));
     let cache = builder(&world, &source).resource(custom).start().unwrap();
     source.upsert(cluster("a", "one", "a", "token"));
-    cache.wait_for(&key("a"), LONG).await.unwrap();
+    let a = cache.wait_for(&key("a"), LONG).await.unwrap();
+    let first = a.generation().unwrap();
     cache.reconnect(&key("a"));
-    while handles.lock().unwrap().len() < 2 {
-        settle().await;
-    }
+    until(&cache, "a", |state| state.generation != first).await;
     let old = handles.lock().unwrap().clone();
     assert!(old.iter().all(IdentityHandle::is_current));
     assert_eq!(old[0].identity(), &Identity::Uid("one".into()));

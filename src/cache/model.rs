@@ -4,7 +4,7 @@
 //! the commands.
 //!
 //! The engine itself runs on tokio, which no checker schedules: here the test writes as it does. The calls that await, and those from hooks that only the
-//! engine runs, are in a table in `tests/calls.rs`.
+//! engine runs, are in a table in `tests/calls`.
 
 use std::sync::OnceLock;
 

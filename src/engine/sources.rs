@@ -2,7 +2,9 @@
 
 use std::{
     collections::BTreeSet,
+    future::poll_fn,
     sync::{Arc, Mutex, PoisonError},
+    task::Poll,
 };
 
 use futures_util::StreamExt;
@@ -199,10 +201,26 @@ impl SourceTask {
         }
     }
 
+    /// Tells the engine, and steps back before any code of the user's runs again. The engine that this has woken may stand next on this very
+    /// thread, where no other can take it over: a filter or a stream that blocks now would hold up every cluster (rule 7).
     async fn say(&self, word: Word) {
         tokio::select! {
             _ = self.words.send((self.index, word)) => {}
-            () = self.stop.wait() => {}
+            () = self.stop.wait() => return,
         }
+        step_back().await;
     }
+}
+
+/// Lets run what is due on this thread. (Tokio's `yield_now` lets whoever is due anywhere run, also timers and sockets: too much for each word.)
+async fn step_back() {
+    let mut stepped = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut stepped, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

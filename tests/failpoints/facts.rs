@@ -15,6 +15,8 @@ pub(crate) struct Whose {
 pub(crate) enum Fact {
     /// Its init returned it.
     Up(Whose),
+    /// It has gone bad, or is not sure to take an access: it may go alone, with what is built on it.
+    Bad(Whose),
     Teardown(Whose, TeardownReason),
     /// Its teardown came to its end, or panicked.
     TornDown(Whose),
@@ -35,6 +37,7 @@ pub(crate) fn requires(slot: usize, base: usize) -> bool {
 /// Holds the facts against the model. Says how many values were not torn down.
 pub(crate) fn judge(facts: &[Fact]) -> Result<u64, String> {
     let mut values: Vec<Life> = Vec::new();
+    let mut bad: Vec<Whose> = Vec::new();
     for fact in facts {
         if let Fact::Up(whose) = *fact {
             if values.iter().any(|life| life.whose == whose) {
@@ -44,6 +47,11 @@ pub(crate) fn judge(facts: &[Fact]) -> Result<u64, String> {
             continue;
         }
         let whose = fact.whose();
+        if let Fact::Bad(_) = fact {
+            bad.push(whose);
+            continue;
+        }
+        let alone = goes_alone(*fact, &values, &bad);
         let at = values.iter().position(|life| life.whose == whose);
         let at = at.ok_or_else(|| format!("never up: {fact:?}"))?;
         let (life, later) = values[at..].split_first_mut().expect("it is there");
@@ -52,10 +60,8 @@ pub(crate) fn judge(facts: &[Fact]) -> Result<u64, String> {
         let later = || later.iter().filter(own);
         let on_it = |other: &&Life| requires(other.whose.slot, whose.slot);
         let early = match *fact {
-            // A part alone goes with what requires it; whatever else came later stays.
-            Fact::Teardown(_, TeardownReason::Replaced) => {
-                later().filter(on_it).find(|other| other.is_open())
-            }
+            // With what requires it; whatever else came later stays.
+            Fact::Teardown(..) if alone => later().filter(on_it).find(|other| other.is_open()),
             Fact::Teardown(..) => later().find(|other| other.is_open()),
             Fact::Dropped(_) if life.began || later().filter(on_it).any(|other| other.replaced) => {
                 later().filter(on_it).find(|other| !other.dropped)
@@ -71,6 +77,20 @@ pub(crate) fn judge(facts: &[Fact]) -> Result<u64, String> {
         Some(left) => Err(format!("never dropped: {:?}", left.whose)),
         None => Ok(values.iter().filter(|life| !life.torn_down).count() as u64),
     }
+}
+
+/// Whether a part goes without its connection: because it has gone bad, or what it is built on.
+fn goes_alone(fact: Fact, values: &[Life], bad: &[Whose]) -> bool {
+    let Fact::Teardown(whose, TeardownReason::Replaced) = fact else {
+        return false;
+    };
+    let base = |life: &&Life| {
+        let of = life.whose;
+        let below = of.slot == whose.slot || requires(whose.slot, of.slot);
+        of.generation == whose.generation && below && life.is_open()
+    };
+    let mut bases = values.iter().filter(base);
+    bases.any(|life| bad.contains(&life.whose))
 }
 
 // Facts that hold or do not, each by itself: no states of one machine.
@@ -103,7 +123,7 @@ impl Life {
 
     fn take(&mut self, fact: Fact) -> Result<(), String> {
         let (flag, may) = match fact {
-            Fact::Up(_) => return Ok(()),
+            Fact::Up(_) | Fact::Bad(_) => return Ok(()),
             Fact::Teardown(_, reason) => {
                 self.replaced = reason == TeardownReason::Replaced;
                 (&mut self.began, !self.dropped)
@@ -126,6 +146,7 @@ impl Fact {
     fn whose(&self) -> Whose {
         match *self {
             Self::Up(whose)
+            | Self::Bad(whose)
             | Self::Teardown(whose, _)
             | Self::TornDown(whose)
             | Self::CutShort(whose)

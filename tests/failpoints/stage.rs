@@ -333,6 +333,7 @@ impl<const N: usize> ClusterResource for Part<N> {
         let (bad, tells) = (stage.clone(), cx.clone());
         cx.spawn(async move {
             bad.0.gone_bad[N].notified().await;
+            bad.note(Fact::Bad(whose));
             tells.failed(Scripted);
             pending::<()>().await;
         });
@@ -362,7 +363,7 @@ impl<const N: usize> ClusterResource for Part<N> {
         end.cut_short = false;
     }
 
-    fn refresh(&self, _: &Value, _: &ClusterAccess) -> Refresh {
+    fn refresh(&self, value: &Value, _: &ClusterAccess) -> Refresh {
         let point = Point {
             slot: N,
             hook: Hook::Refresh,
@@ -370,9 +371,16 @@ impl<const N: usize> ClusterResource for Part<N> {
         };
         self.0.look();
         self.0.0.asked.fetch_add(1, SeqCst);
+        let bad = || self.0.note(Fact::Bad(value.whose));
         match self.0.spring(point) {
-            Some(Act::Panics) => panic!("the trap says so"),
-            Some(Act::Fails) => return Refresh::Rebuild,
+            Some(Act::Panics) => {
+                bad();
+                panic!("the trap says so");
+            }
+            Some(Act::Fails) => {
+                bad();
+                return Refresh::Rebuild;
+            }
             Some(Act::Does(deed)) => self.0.run(deed),
             _ => {}
         }

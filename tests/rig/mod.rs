@@ -39,19 +39,26 @@ pub(crate) struct Rig {
 impl Rig {
     /// So many clusters, none of which the cache knows yet.
     pub(crate) async fn start(clusters: usize) -> anyhow::Result<Self> {
-        let source = MemorySource::new("test");
-        Self::with(clusters, source.clone(), source, |_| {}).await
+        Self::with_options(clusters, |_| {}).await
     }
 
     /// The same with a health check that has its verdict sooner, where a test waits for that.
     pub(crate) async fn impatient(clusters: usize) -> anyhow::Result<Self> {
-        let source = MemorySource::new("test");
         let sooner = |options: &mut Options| {
             options.health.probe_after = Duration::from_secs(1);
             options.health.probe_timeout = Duration::from_secs(2);
             options.health.down_after = Duration::from_secs(2);
         };
-        Self::with(clusters, source.clone(), source, sooner).await
+        Self::with_options(clusters, sooner).await
+    }
+
+    /// The same with these options.
+    pub(crate) async fn with_options(
+        clusters: usize,
+        options: impl FnOnce(&mut Options),
+    ) -> anyhow::Result<Self> {
+        let source = MemorySource::new("test");
+        Self::with(clusters, source.clone(), source, options).await
     }
 
     /// The same over a source of the test's.

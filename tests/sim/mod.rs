@@ -39,6 +39,7 @@ struct Shared {
 #[derive(Default)]
 struct Inner {
     with_permits: bool,
+    handshake: Duration,
     servers: BTreeMap<String, Server>,
     journal: Vec<String>,
 }
@@ -102,6 +103,11 @@ impl World {
     /// From now on the health provider dials with permits, and gives up when it is evicted.
     pub fn with_permits(&self) {
         self.lock().with_permits = true;
+    }
+
+    /// From now on a dial with a permit is a handshake for so long, once it was answered.
+    pub fn handshakes_take(&self, time: Duration) {
+        self.lock().handshake = time;
     }
 
     /// Whether new connections are refused, whatever the server answers on old ones.
@@ -264,13 +270,21 @@ impl ClusterResource for Net {
 
     async fn init(&self, cx: &InitContext) -> Result<NetValue, InitError> {
         let access = cx.access()?;
-        let with_permits = self.0.lock().with_permits;
+        let (with_permits, handshake) = {
+            let inner = self.0.lock();
+            (inner.with_permits, inner.handshake)
+        };
         let answer = if with_permits {
-            let permit = cx.dial().await;
-            tokio::select! {
+            let mut permit = cx.dial().await;
+            let answer = tokio::select! {
                 answer = self.0.request(&access, false) => answer,
                 () = permit.evicted() => return Err(InitError::retry("evicted")),
+            };
+            if !handshake.is_zero() {
+                permit.received().await;
+                tokio::time::sleep(handshake).await;
             }
+            answer
         } else {
             self.0.request(&access, false).await
         };

@@ -8,7 +8,7 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use http::Request;
+use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
@@ -26,6 +26,8 @@ const SPREAD: Duration = Duration::from_secs(4);
 /// What could not be read is asked for again after so long, then twice that, and so on.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30 * 60);
+/// And after so long where the credential is refused: that is for the health check to find out, which asks by its own schedule.
+const REFUSED: Duration = Duration::from_secs(60);
 /// What is known may have changed.
 const ANEW: Duration = Duration::from_secs(3 * 60 * 60);
 /// The most that is read of an answer, in bytes.
@@ -58,65 +60,83 @@ impl About {
         loop {
             sleep(wait).await;
             // Boxed: while it sleeps, its task is small.
-            let known = Box::pin(self.learn(&transport)).await;
-            wait = after(known, &mut backoff);
+            let learnt = Box::pin(self.learn(&transport)).await;
+            wait = after(learnt, &mut backoff);
         }
     }
 
-    /// Whether both could be read.
-    pub(crate) async fn learn(&self, transport: &Transport) -> bool {
+    pub(crate) async fn learn(&self, transport: &Transport) -> Learnt {
         let mut known = 0;
         // Both are shown.
         let asker = transport.asker();
-        if let Some(body) = read(transport, "/version").await
+        let version = read(transport, "/version").await;
+        if version == Err(Some(StatusCode::UNAUTHORIZED)) {
+            return Learnt::Refused;
+        }
+        if let Ok(body) = version
             && let Some(version) = ServerVersion::parse(&body, |text| asker.hidden(text))
         {
             known += 1;
             self.version.store(Some(VERSIONS.intern(version)));
         }
-        if let Some(body) = read(transport, "/api/v1/namespaces/kube-system").await
+        if let Ok(body) = read(transport, "/api/v1/namespaces/kube-system").await
             && let Some(uid) = uid(&body)
             && asker.hidden(&uid) == *uid
         {
             known += 1;
             self.kube_system_uid.store(Some(Arc::new(uid)));
         }
-        known == 2
+        if known == 2 {
+            Learnt::Both
+        } else {
+            Learnt::Less
+        }
     }
 }
 
+/// What came of asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Learnt {
+    Both,
+    Less,
+    /// 401.
+    Refused,
+}
+
 /// How long to wait before it is asked again. A fleet does not ask all at once.
-fn after(known: bool, backoff: &mut Duration) -> Duration {
-    let least = if known {
-        *backoff = FIRST;
-        ANEW
-    } else {
-        let least = *backoff;
-        *backoff = (least * 2).min(LONGEST);
-        least
+fn after(learnt: Learnt, backoff: &mut Duration) -> Duration {
+    let mut least = || std::mem::replace(backoff, (*backoff * 2).min(LONGEST));
+    let least = match learnt {
+        Learnt::Both => {
+            *backoff = FIRST;
+            ANEW
+        }
+        Learnt::Less => least(),
+        Learnt::Refused => least().max(REFUSED),
     };
     least.mul_f64(1.0 + fastrand::f64())
 }
 
-/// A small answer; none if there is no good one.
-async fn read(transport: &Transport, path: &str) -> Option<Vec<u8>> {
+/// A small answer; if there is no good one, its status, where it has one.
+async fn read(transport: &Transport, path: &str) -> Result<Vec<u8>, Option<StatusCode>> {
     let request = Request::get(path).extension(Lane::Bulk);
-    let request = request.body(Body::empty()).ok()?;
-    let answer = transport.call_as(request, Class::Call).await.ok()?;
+    let request = request.body(Body::empty()).map_err(|_| None)?;
+    let answer = transport.call_as(request, Class::Call).await;
+    let answer = answer.map_err(|_| None)?;
     if !answer.status().is_success() {
-        return None;
+        return Err(Some(answer.status()));
     }
     let mut body = answer.into_body();
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame.ok()?.into_data() {
+        if let Ok(data) = frame.map_err(|_| None)?.into_data() {
             bytes.extend_from_slice(&data);
         }
         if bytes.len() > MOST {
-            return None;
+            return Err(None);
         }
     }
-    Some(bytes)
+    Ok(bytes)
 }
 
 fn uid(body: &[u8]) -> Option<Box<str>> {
@@ -143,15 +163,25 @@ mod tests {
         let mut backoff = FIRST;
         let mut least = FIRST;
         for _ in 0..20 {
-            let wait = after(false, &mut backoff);
+            let wait = after(Learnt::Less, &mut backoff);
             assert!(wait >= least && wait <= least * 2, "{wait:?}");
             least = (least * 2).min(LONGEST);
         }
         assert_eq!(least, LONGEST);
-        let waits: Vec<_> = (0..100).map(|_| after(true, &mut backoff)).collect();
+        let waits: Vec<_> = (0..100)
+            .map(|_| after(Learnt::Both, &mut backoff))
+            .collect();
         assert!(waits.iter().all(|wait| *wait >= ANEW && *wait <= ANEW * 2));
         assert!(waits.iter().any(|wait| *wait != waits[0]));
-        assert!(after(false, &mut backoff) <= FIRST * 2);
+        assert!(after(Learnt::Less, &mut backoff) <= FIRST * 2);
+    }
+
+    #[test]
+    fn while_the_credential_is_refused_nothing_is_asked_twice_within_a_minute() {
+        let mut backoff = FIRST;
+        for _ in 0..20 {
+            assert!(after(Learnt::Refused, &mut backoff) >= Duration::from_secs(60));
+        }
     }
 
     #[test]

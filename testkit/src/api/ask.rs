@@ -86,12 +86,12 @@ impl Ask {
         }
     }
 
-    pub(super) fn verb(&self) -> Verb {
+    pub(crate) fn verb(&self) -> Verb {
         self.verb.as_ref().copied().unwrap_or(Verb::Get)
     }
 
     /// `pods`, `deployments.apps` or `pods/eviction`; empty for a path that is no object's.
-    pub(super) fn resource(&self) -> String {
+    pub(crate) fn resource(&self) -> String {
         let Some(place) = self.place() else {
             return String::new();
         };

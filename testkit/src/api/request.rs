@@ -23,6 +23,18 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::Get,
+        Self::List,
+        Self::Watch,
+        Self::Create,
+        Self::Update,
+        Self::Patch,
+        Self::Delete,
+        Self::DeleteCollection,
+    ];
+
     /// As roles write it.
     pub fn name(self) -> &'static str {
         match self {

@@ -44,7 +44,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
@@ -69,6 +69,46 @@ struct Inner {
     ended: CancellationToken,
 }
 
+impl Inner {
+    fn new(
+        behaviour: Behaviour,
+        identity: &Identity,
+        tasks: TaskTracker,
+        ended: CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            behaviour: Mutex::new(Arc::new(behaviour)),
+            http1: identity.speaking(false),
+            http2: identity.speaking(true),
+            counting: Counting::default(),
+            tasks,
+            ended,
+        })
+    }
+}
+
+/// A behaviour at an address that is somebody else's, under that one's certificate.
+#[derive(Clone)]
+pub(crate) struct Guest(Arc<Inner>);
+
+impl Guest {
+    /// Its tasks run on `tasks`, and end by `ended`.
+    pub(crate) fn new(
+        behaviour: Behaviour,
+        identity: &Identity,
+        tasks: TaskTracker,
+        ended: CancellationToken,
+    ) -> Self {
+        Self(Inner::new(behaviour, identity, tasks, ended))
+    }
+
+    /// One connection, until it is over.
+    pub(crate) async fn serve(&self, tcp: TcpStream) {
+        let number = self.0.counting.accepted();
+        serve(Arc::clone(&self.0), tcp, number).await;
+    }
+}
+
 /// A server that misbehaves on command. Dropping it closes its port and its connections; [`shutdown`](Self::shutdown) also waits for that.
 pub struct HostileServer {
     name: String,
@@ -89,14 +129,11 @@ impl HostileServer {
         let ca = ClusterCa::new(&format!("{name}-ca"))?;
         let listener = listen().map_err(FleetError::Listen)?;
         let addr = listener.local_addr().map_err(FleetError::Listen)?;
-        let inner = Arc::new(Inner {
-            behaviour: Mutex::new(Arc::new(behaviour)),
-            http1: Identity::new(ca.clone(), false)?,
-            http2: Identity::new(ca, true)?,
-            counting: Counting::default(),
-            tasks: TaskTracker::new(),
-            ended: CancellationToken::new(),
-        });
+        let identity = Identity::new(ca, addr.ip(), true);
+        // So that what is wrong is said here.
+        identity.config()?;
+        let tasks = TaskTracker::new();
+        let inner = Inner::new(behaviour, &identity, tasks, CancellationToken::new());
         let accepting = accept(Arc::clone(&inner), listener);
         let ended = inner.ended.clone();
         inner

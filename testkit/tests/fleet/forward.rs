@@ -57,7 +57,7 @@ fn with_pods() -> FakeCluster {
 }
 
 async fn open(access: &FakeAccess, path: &str, protocol: Option<&str>) -> Result<Socket, Error> {
-    let tls = soon(handshake(access, &[b"http/1.1"])).await?;
+    let tls = soon(Box::pin(handshake(access, &[b"http/1.1"]))).await?;
     let uri = format!("wss://127.0.0.1{path}").parse().unwrap();
     let mut request = ClientRequestBuilder::new(uri);
     if let FakeCredential::Token(token) = &access.credential {
@@ -66,7 +66,7 @@ async fn open(access: &FakeAccess, path: &str, protocol: Option<&str>) -> Result
     if let Some(protocol) = protocol {
         request = request.with_sub_protocol(protocol);
     }
-    Ok(soon(client_async(request, tls)).await?.0)
+    Ok(soon(Box::pin(client_async(request, tls))).await?.0)
 }
 
 async fn forwarded(cluster: &FakeCluster, ports: &str) -> Socket {

@@ -1,7 +1,7 @@
 //! What a connected cluster says of itself.
 
 use super::rig::{Rig, soon};
-use crate::about::About;
+use crate::about::{About, Learnt};
 
 #[tokio::test]
 async fn a_clusters_version_and_the_uid_of_kube_system_are_known() {
@@ -44,4 +44,17 @@ async fn what_may_not_be_read_is_unknown_and_no_failure() {
     rig.cluster.answer_normally();
     soon(about.learn(&rig.transport)).await;
     assert!(about.version().is_some() && about.kube_system_uid().is_some());
+}
+
+#[tokio::test]
+async fn a_cluster_that_refuses_the_credential_is_asked_no_further() {
+    let rig = Rig::new("refused");
+    let token = rig.cluster.token();
+    rig.cluster.revoke_token(&token);
+    let before = rig.cluster.counters().requests.total();
+    let about = About::default();
+    assert_eq!(soon(about.learn(&rig.transport)).await, Learnt::Refused);
+    assert_eq!(rig.cluster.counters().requests.total(), before + 1);
+    rig.cluster.accept_token(&token);
+    assert_eq!(soon(about.learn(&rig.transport)).await, Learnt::Both);
 }

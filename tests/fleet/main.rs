@@ -1,7 +1,12 @@
 //! The main job end to end: the cache over `KubeClient` and fake API servers with real TLS on loopback. Nothing here asserts a duration: what
 //! is waited for is an event, under a limit that only a fault reaches.
 
+#[path = "../rig/mod.rs"]
 mod rig;
+
+#[cfg(unix)]
+mod stopped;
+mod unauthorized;
 
 use clustercache::{
     Changes, ClusterAccess, ClusterKey, GetError, Identity, Phase, Upsert, Verdict,

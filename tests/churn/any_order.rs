@@ -1,9 +1,6 @@
-//! What must hold whatever happens in whatever order: each value torn down once, in reverse, nothing half-open visible, nothing left behind.
-
-mod sim;
+//! Anything in any order: a thousand random interleavings of what sources, clusters, providers and users may do (rules 2, 6 and 8).
 
 use std::{
-    alloc::System,
     collections::BTreeMap,
     sync::{
         Arc, Mutex, Once,
@@ -15,201 +12,9 @@ use clustercache::{
     ClusterCache, ClusterResource, EngineStatus, Generation, InitContext, InitError, MemorySource,
     Phase, Refresh, Requires, SourcedAccess, TeardownReason, Upsert,
 };
-use sim::*;
-use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
-use tokio::{
-    sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
-    time::sleep,
-};
+use tokio::time::sleep;
 
-#[global_allocator]
-static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
-
-/// The heap is everybody's: who measures it runs alone, the others beside each other.
-static HEAP_IS_MEASURED: RwLock<()> = RwLock::const_new(());
-
-async fn alone() -> RwLockWriteGuard<'static, ()> {
-    HEAP_IS_MEASURED.write().await
-}
-
-async fn beside_others() -> RwLockReadGuard<'static, ()> {
-    HEAP_IS_MEASURED.read().await
-}
-
-fn live_heap() -> isize {
-    let stats = HEAP.stats();
-    let signed = |bytes: usize| isize::try_from(bytes).unwrap();
-    signed(stats.bytes_allocated) - signed(stats.bytes_deallocated)
-}
-
-fn tasks() -> usize {
-    tokio::runtime::Handle::current()
-        .metrics()
-        .num_alive_tasks()
-}
-
-#[tokio::test(start_paused = true)]
-async fn after_10_000_adds_and_removes_heap_and_tasks_are_what_they_were() {
-    let _alone = alone().await;
-    let (world, source) = (World::default(), MemorySource::new("test"));
-    let cache = builder(&world, &source)
-        .resource(Layer::<0> {
-            world: world.clone(),
-            script: Script::default(),
-        })
-        .resource(Custom::<0>::new().init(|cx| async move {
-            cx.spawn(std::future::pending());
-            let _ = cx.identity_state::<AtomicUsize>();
-            Ok(vec![0_u8; 1_000])
-        }))
-        .start()
-        .unwrap();
-    let mut events = cache.subscribe();
-    let mut next = 0;
-    let mut rounds = async |rounds: usize| {
-        for round in 0..rounds {
-            let names: Vec<String> = (0..100).map(|n| format!("c{}", next + n)).collect();
-            next += 100;
-            // Some never answer, some fail, some are replaced before they go.
-            for (n, name) in names.iter().enumerate() {
-                match n % 10 {
-                    8 => world.set(name, Answers::Never),
-                    9 => world.set(name, Answers::Refuses),
-                    _ => {}
-                }
-                source.upsert(plain(name));
-            }
-            sleep(millis(500)).await;
-            assert!(cache.get::<Custom<0>>(&key(&names[0])).is_ok());
-            source.upsert(cluster(&names[1], "other", &names[1], "t"));
-            source.upsert(cluster(&names[2], &names[2], &names[1], "t"));
-            sleep(millis(500)).await;
-            for name in &names {
-                source.remove(&key(name));
-            }
-            sleep(secs(6)).await;
-            assert_eq!(cache.keys().unwrap(), [], "round {round}");
-            while let Some(Some(_)) =
-                futures_util::FutureExt::now_or_never(futures_util::StreamExt::next(&mut events))
-            {
-            }
-            world.clear();
-        }
-    };
-    rounds(10).await;
-    let (heap, alive) = (live_heap(), tasks());
-    rounds(100).await;
-    assert_eq!(tasks(), alive);
-    let grown = live_heap() - heap;
-    assert!(
-        grown < 100_000,
-        "{grown} bytes more, {} a cluster",
-        grown / 10_000
-    );
-}
-
-// === Steps in turn ===
-
-/// Net, and a chain of three on it.
-fn chain() -> (World, Script, MemorySource, Cache) {
-    let (world, script) = <(World, Script)>::default();
-    let source = MemorySource::new("test");
-    let cache = builder(&world, &source)
-        .resource(Layer::<0> {
-            world: world.clone(),
-            script: script.clone(),
-        })
-        .resource(Layer::<1> {
-            world: world.clone(),
-            script: script.clone(),
-        })
-        .resource(Layer::<2> {
-            world: world.clone(),
-            script: script.clone(),
-        })
-        .configure(|options| options.source.linger = secs(0))
-        .start()
-        .unwrap();
-    (world, script, source, cache)
-}
-
-#[tokio::test(start_paused = true)]
-async fn when_each_step_fails_in_turn_the_others_stay_and_it_comes_up() {
-    let _beside = beside_others().await;
-    for step in 0..4 {
-        for act in [Act::Fails, Act::Panics, Act::Hangs] {
-            let (world, script, source, cache) = chain();
-            if step == 0 {
-                world.set("a", Answers::FailsOnce);
-            } else {
-                let mut acts = vec![Act::Works; step - 1];
-                acts.push(act);
-                if act == Act::Panics {
-                    cache.expect_panic(["layer-0", "layer-1", "layer-2"][step - 1]);
-                }
-                script.set_all("a", acts);
-            }
-            source.upsert(plain("a"));
-            cache.wait_for(&key("a"), LONG).await.unwrap();
-            let ups: Vec<_> = world
-                .journal()
-                .into_iter()
-                .filter(|line| line.ends_with(" up"))
-                .collect();
-            assert_eq!(
-                ups,
-                ["a net up", "a layer-0 up", "a layer-1 up", "a layer-2 up"]
-            );
-            source.remove(&key("a"));
-            until_unknown(&cache, "a").await;
-            settle().await;
-            assert_eq!(
-                world.journal(),
-                [
-                    "a layer-2 down Removed",
-                    "a layer-1 down Removed",
-                    "a layer-0 down Removed",
-                    "a net down Removed"
-                ],
-                "{step} {act:?}"
-            );
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn removal_during_each_step_tears_down_what_is_up_once_in_reverse() {
-    let _beside = beside_others().await;
-    let all = ["a net", "a layer-0", "a layer-1", "a layer-2"];
-    for step in 0..=4 {
-        let (world, script, source, cache) = chain();
-        settle().await;
-        let before = tasks();
-        if step == 0 {
-            world.set("a", Answers::Never);
-        }
-        script.set("a", [Act::Slow(secs(1)); 3]);
-        source.upsert(plain("a"));
-        // In the middle of that step, or after all.
-        sleep(secs(step).saturating_sub(millis(500))).await;
-        settle().await;
-        source.remove(&key("a"));
-        until_unknown(&cache, "a").await;
-        settle().await;
-        let journal = world.journal();
-        let of = |how: &str| -> Vec<_> {
-            let lines = journal.iter().filter_map(|line| line.strip_suffix(how));
-            lines.map(str::to_owned).collect()
-        };
-        let mut expected: Vec<_> = all[..usize::try_from(step).unwrap()].to_vec();
-        assert_eq!(of(" up"), expected, "{step}");
-        expected.reverse();
-        assert_eq!(of(" down Removed"), expected, "{step}");
-        assert_eq!(tasks(), before);
-    }
-}
-
-// === Anything in any order ===
+use crate::{beside_others, sim::*, tasks};
 
 /// What was done to one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -223,6 +28,8 @@ struct Whose {
 #[derive(Debug)]
 enum Fact {
     Up(Whose),
+    /// It is said to have gone bad, or cannot take an access: it may go alone, with what is built on it.
+    Bad(Whose),
     Down(Whose, TeardownReason),
 }
 
@@ -291,16 +98,23 @@ impl Run {
                         1 => tokio::task::yield_now().await,
                         _ => {}
                     }
-                    run.facts.lock().unwrap().push(Fact::Down(whose, reason));
+                    run.note(Fact::Down(whose, reason));
                     let panics = run.dice(30) == 0 && run.wild.load(SeqCst);
                     assert!(!panics, "the dice say so");
                 }
             });
-        custom.refresh(move |_, _| match refresh.dice(10) {
-            0 if refresh.wild.load(SeqCst) => Refresh::Rebuild,
+        custom.refresh(move |value, _| match refresh.dice(10) {
+            0 if refresh.wild.load(SeqCst) => {
+                refresh.note(Fact::Bad(whose(&value.cx, N + 1)));
+                Refresh::Rebuild
+            }
             1 => Refresh::InPlace,
             _ => Refresh::Unchanged,
         })
+    }
+
+    fn note(&self, fact: Fact) {
+        self.facts.lock().unwrap().push(fact);
     }
 
     fn knows_not_applicable(&self) -> bool {
@@ -319,13 +133,17 @@ impl Run {
             5 => std::future::pending().await,
             6..10 => sleep(millis(self.dice(3_000))).await,
             10 => {
-                cx.spawn(async { panic!("the dice say so") });
+                let (run, whose) = (self.clone(), whose(cx, slot));
+                cx.spawn(async move {
+                    run.note(Fact::Bad(whose));
+                    panic!("the dice say so");
+                });
             }
             _ => tokio::task::yield_now().await,
         }
         cx.spawn(std::future::pending());
         self.live.fetch_add(1, SeqCst);
-        self.facts.lock().unwrap().push(Fact::Up(whose(cx, slot)));
+        self.note(Fact::Up(whose(cx, slot)));
         let ending = AtomicBool::new(false);
         Ok(Made {
             live: Arc::clone(&self.live),
@@ -403,7 +221,10 @@ impl Run {
                 &token.to_string(),
             ));
         };
-        let gone_bad = |cx: &InitContext| cx.failed(Scripted);
+        let gone_bad = |cx: &InitContext, slot: usize| {
+            self.note(Fact::Bad(whose(cx, slot)));
+            cx.failed(Scripted);
+        };
         match self.dice(20) {
             0..3 => upsert(0, self.dice(2), 0),
             3..5 => upsert(0, 0, self.dice(100)),
@@ -423,17 +244,17 @@ impl Run {
             13 => world.set(&host(self.dice(2)), Answers::FailsOnce),
             14 | 15 => (0..2).for_each(|n| world.set(&host(n), Answers::Well)),
             16 => {
-                let _ = cache
-                    .get::<Custom<0>>(&key(name))
-                    .map(|it| gone_bad(&it.cx));
+                let custom = cache.get::<Custom<0>>(&key(name));
+                let _ = custom.map(|it| gone_bad(&it.cx, 1));
             }
             17 => {
-                let _ = cache
-                    .get::<Custom<1>>(&key(name))
-                    .map(|it| gone_bad(&it.cx));
+                let custom = cache.get::<Custom<1>>(&key(name));
+                let _ = custom.map(|it| gone_bad(&it.cx, 2));
             }
             18 => {
-                let _ = cache.get::<Net>(&key(name)).map(|it| gone_bad(&it.cx));
+                let _ = cache
+                    .get::<Net>(&key(name))
+                    .map(|it| it.cx.failed(Scripted));
             }
             _ => match self.dice(4) {
                 0 => cache.reconnect(&key(name)),
@@ -446,13 +267,14 @@ impl Run {
 
     /// Each value was torn down at most once, in the reverse of the order in which it came up. Says how many were not.
     fn check(&self) -> u64 {
-        let mut up: Vec<Whose> = Vec::new();
+        let (mut up, mut bad) = <(Vec<Whose>, Vec<Whose>)>::default();
         for fact in self.facts.lock().unwrap().iter() {
             match *fact {
                 Fact::Up(whose) => {
                     assert!(!up.contains(&whose), "seed {}: twice {whose:?}", self.seed);
                     up.push(whose);
                 }
+                Fact::Bad(whose) => bad.push(whose),
                 Fact::Down(whose, reason) => {
                     let at = up.iter().position(|other| *other == whose);
                     let at = at.unwrap_or_else(|| panic!("seed {}: never up {whose:?}", self.seed));
@@ -460,10 +282,18 @@ impl Run {
                         (other.cluster, other.generation) == (whose.cluster, whose.generation)
                     };
                     let later: Vec<_> = up[at + 1..].iter().filter(same).collect();
-                    let all = reason != TeardownReason::Replaced;
+                    // It goes alone if it has gone bad, or what it is built on; then what came later stays.
+                    let base = |it: &Whose| it.slot == whose.slot || requires(whose.slot, it.slot);
+                    let mut bases = up.iter().filter(same).filter(|it| base(it));
+                    let alone =
+                        reason == TeardownReason::Replaced && bases.any(|it| bad.contains(it));
                     let on_it = |other: &&&Whose| requires(other.slot, whose.slot);
-                    let wrong = later.iter().any(|other| all || on_it(&other));
-                    assert!(!wrong, "seed {}: {whose:?} before {later:?}", self.seed);
+                    let wrong = later.iter().any(|other| !alone || on_it(&other));
+                    assert!(
+                        !wrong,
+                        "seed {}: {whose:?} {reason:?} before {later:?}",
+                        self.seed
+                    );
                     up.remove(at);
                 }
             }

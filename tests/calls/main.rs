@@ -1,12 +1,15 @@
 //! Every public call of the handle, made from inside `init`, `teardown`, `Drop`, a filter, a waker, and by who reads events: it comes back at once, or says
 //! `WouldDeadlock` (rules 11 and 12). A table of all of them, in simulated time: that no time passes shows that none of them waited.
 //!
-//! The engine itself runs on tokio, which no model checker schedules; what the calls meet below it is model-checked in `src/events/model.rs`
-//! and `src/registry/model.rs`.
+//! The engine itself runs on tokio, which no model checker schedules; what the calls meet below it is model-checked in `src/events/model.rs`,
+//! `src/registry/model.rs` and `src/cache/model.rs`.
 
 #![allow(clippy::unit_arg, clippy::drop_non_drop)] // a table of calls, whatever they return
 
+#[path = "../sim/mod.rs"]
 mod sim;
+
+mod ended;
 
 use std::{
     collections::BTreeSet,
@@ -210,12 +213,12 @@ const WAITS: [&str; 4] = [
 #[test]
 fn the_table_has_every_public_call() {
     let sources = [
-        ("ClusterCache", include_str!("../src/cache.rs")),
+        ("ClusterCache", include_str!("../../src/cache.rs")),
         (
             "Subscription",
-            include_str!("../src/events/subscription.rs"),
+            include_str!("../../src/events/subscription.rs"),
         ),
-        ("Resource", include_str!("../src/resource.rs")),
+        ("Resource", include_str!("../../src/resource.rs")),
     ];
     let table: BTreeSet<&str> = CALLS.iter().map(|(name, _)| *name).collect();
     for (first, source) in sources {

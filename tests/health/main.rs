@@ -1,13 +1,26 @@
 //! The one verdict on a connection, and what follows from it. The brakes on that are in `brakes.rs`.
 
+#[path = "../sim/mod.rs"]
 mod sim;
 
-use clustercache::{
-    Changes, FailureKind, GetError, MemorySource, Phase, Stage, Subscription, Verdict,
+mod outages;
+mod unauthorized;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    thread::JoinHandle,
+    time::Duration,
 };
-use futures_util::StreamExt;
+
+use clustercache::{
+    Changes, ClusterCache, ClusterKey, FailureKind, GetError, MemorySource, Phase, Stage, Verdict,
+    options::Options,
+};
 use sim::*;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 // === Down ===
 
@@ -43,6 +56,49 @@ async fn whatever_is_dead_is_down_within_fifteen_seconds_whenever_it_begins() {
     }
 }
 
+/// Reads clusters all the time, on a thread of its own: each is there, of the same connection as ever.
+struct Reader {
+    sweeps: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Reader {
+    fn start(cache: &ClusterCache, names: &[String]) -> Self {
+        let (sweeps, stop) = <(Arc<AtomicUsize>, Arc<AtomicBool>)>::default();
+        let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+        let (cache, count, ends) = (cache.clone(), Arc::clone(&sweeps), Arc::clone(&stop));
+        let read = move |key: &ClusterKey| cache.get::<Net>(key).map(|net| net.generation());
+        let thread = std::thread::spawn(move || {
+            let before: Vec<_> = keys.iter().map(|key| read(key).unwrap()).collect();
+            while !ends.load(SeqCst) {
+                for (key, before) in keys.iter().zip(&before) {
+                    assert_eq!(read(key).as_ref().unwrap(), before, "{key}");
+                }
+                count.fetch_add(1, SeqCst);
+            }
+        });
+        Self {
+            sweeps,
+            stop,
+            thread,
+        }
+    }
+
+    /// Until all have been read anew; no time passes.
+    async fn sweep(&self) {
+        let before = self.sweeps.load(SeqCst);
+        while self.sweeps.load(SeqCst) < before + 2 && !self.thread.is_finished() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn end(self) {
+        self.stop.store(true, SeqCst);
+        self.thread.join().expect("every read succeeds");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn half_of_200_turn_black_holes_and_all_of_them_are_down_in_15_s_and_not_one_healthy_one() {
     let names = names(200);
@@ -55,10 +111,15 @@ async fn half_of_200_turn_black_holes_and_all_of_them_are_down_in_15_s_and_not_o
             .map(|net| net.generation())
     };
     let before: Vec<_> = names.iter().map(|name| generation(name)).collect();
+    let reader = Reader::start(&cache, &names[100..]);
     names[..100]
         .iter()
         .for_each(|name| world.set(name, Answers::Never));
-    sleep(secs(15)).await;
+    for _ in 0..60 {
+        sleep(millis(250)).await;
+        reader.sweep().await;
+    }
+    reader.end();
     for (index, name) in names.iter().enumerate() {
         let now = generation(name);
         assert_eq!(now, before[index].filter(|_| index >= 100), "{name}");
@@ -223,27 +284,62 @@ async fn a_panic_in_the_health_check_is_counted_and_a_failure_of_that_cluster_al
 
 // === Connecting ===
 
-#[tokio::test(start_paused = true)]
-async fn one_of_a_hundred_that_never_answers_delays_no_other_and_says_why() {
+/// When each of a hundred was connected, through the dial pool, the first ones first. One never answers, if that is said.
+async fn hundred_connect(
+    bad: Option<usize>,
+    options: impl FnOnce(&mut Options),
+) -> (Vec<Duration>, Vec<String>, Cache) {
     let names = names(100);
     let (world, source) = (World::default(), MemorySource::new("test"));
-    world.set(&names[0], Answers::Never);
+    world.with_permits();
+    world.handshakes_take(millis(20));
+    if let Some(bad) = bad {
+        world.set(&names[bad], Answers::Never);
+    }
     for name in &names {
         source.upsert(plain(name));
     }
-    let cache = builder(&world, &source).start().unwrap();
+    let cache = builder(&world, &source).configure(options).start().unwrap();
     let begun = Instant::now();
-    for name in &names[1..] {
-        cache.wait_for(&key(name), LONG).await.unwrap();
+    let connects: Vec<_> = (0..100)
+        .filter(|number| bad != Some(*number))
+        .map(|number| {
+            let (cache, key) = (cache.clone(), key(&names[number]));
+            tokio::spawn(async move {
+                cache.wait_for(&key, LONG).await.unwrap();
+                begun.elapsed()
+            })
+        })
+        .collect();
+    let mut times = Vec::new();
+    for connect in connects {
+        times.push(connect.await.unwrap());
     }
-    assert_eq!(begun.elapsed(), secs(0));
-    until(&cache, &names[0], |state| state.attempts > 2).await;
-    let why = cache.get::<Net>(&key(&names[0])).unwrap_err().to_string();
-    assert!(
-        why.contains("is connecting") && why.contains("attempt 3"),
-        "{why}"
-    );
-    assert!(why.contains("no end within 10s; next try at "), "{why}");
+    times.sort_unstable();
+    (times, names, cache)
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_a_hundred_that_never_answers_delays_no_other_and_says_why() {
+    let as_ever = |_: &mut Options| {};
+    // One handshake at a time: whoever is silent must not have that place.
+    let narrow = |options: &mut Options| options.dial.handshakes = 1;
+    let limits: [(fn(&mut Options), Duration); 2] = [(as_ever, millis(40)), (narrow, secs(2))];
+    for (limits, at_last) in limits {
+        let (without, ..) = hundred_connect(None, limits).await;
+        assert_eq!(without[99], at_last, "the limits are met");
+        for bad in [0, 50, 99] {
+            let (with, names, cache) = hundred_connect(Some(bad), limits).await;
+            assert_eq!(with, without[..99], "as fast as without it");
+            until(&cache, &names[bad], |state| state.attempts > 2).await;
+            let why = cache.get::<Net>(&key(&names[bad])).unwrap_err().to_string();
+            assert!(
+                why.contains("is connecting") && why.contains("attempt 3"),
+                "{why}"
+            );
+            assert!(why.contains("no end within 10s; next try at "), "{why}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,245 +384,4 @@ async fn backoff_is_forgotten_after_a_minute_up() {
     }
     assert!(waits.iter().take(7).max().unwrap() > &secs(1), "{waits:?}");
     assert!(waits[7] <= millis(500), "{waits:?}");
-}
-
-// === 401 ===
-
-#[tokio::test(start_paused = true)]
-async fn a_401_is_tried_by_its_schedule_and_is_down_like_any_failure() {
-    let (world, source, cache) = one().await;
-    world.accept_tokens("a", ["right"]);
-    until(&cache, "a", |state| state.health == Verdict::Suspect).await;
-    let begun = Instant::now();
-    settle().await;
-    assert_eq!(
-        world.requests("a"),
-        3,
-        "the init, the probe, and one fresh handshake inside the connection"
-    );
-    world.until_noted("a net down Down").await;
-    assert_eq!(begun.elapsed(), secs(7), "at 1, 3 and 7 s");
-    let state = cache.state(&key("a")).unwrap();
-    assert_eq!(
-        state.last_error.as_ref().unwrap().kind,
-        FailureKind::Unauthorized
-    );
-    let wait = state
-        .next_attempt
-        .unwrap()
-        .duration_since(cache.now())
-        .unwrap();
-    assert!((millis(14_500)..millis(15_500)).contains(&wait), "{wait:?}");
-    sleep(secs(3)).await;
-    source.upsert(cluster("a", "a", "a", "right"));
-    let begun = Instant::now();
-    cache.wait_for(&key("a"), LONG).await.unwrap();
-    assert_eq!(begun.elapsed(), secs(0), "at once on new access");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_401_for_everybody_for_a_minute_tears_nothing_down_and_costs_12_requests_a_cluster() {
-    let names = names(20);
-    let (world, _source, cache) = fleet(&names, |builder| builder).await;
-    sleep(secs(120)).await;
-    for name in &names {
-        world.accept_tokens(name, ["right"]);
-    }
-    until(&cache, &names[0], |state| state.health == Verdict::Suspect).await;
-    let before: Vec<_> = names.iter().map(|name| world.requests(name)).collect();
-    sleep(secs(60)).await;
-    for (name, before) in names.iter().zip(before) {
-        let requests = world.requests(name) - before + 1;
-        assert!(requests <= 12, "{name}: {requests}");
-        cache.get::<Net>(&key(name)).unwrap();
-        assert!(cache.state(&key(name)).unwrap().held_by_brake);
-    }
-    for name in &names {
-        world.accept_tokens(name, []);
-    }
-    for name in &names {
-        until(&cache, name, |state| {
-            state.health == Verdict::Healthy && !state.held_by_brake
-        })
-        .await;
-    }
-    assert_eq!(world.count("c"), 20, "each up, and nothing else");
-}
-
-// === Outages, as subscribers hear of them ===
-
-#[tokio::test(start_paused = true)]
-async fn unhealthy_for_fires_that_long_after_the_last_success_once_an_outage() {
-    let (world, _source, cache) = one().await;
-    let mut events = cache
-        .subscribe()
-        .only(Changes::default())
-        .unhealthy_for(secs(50));
-    assert!(
-        events
-            .next()
-            .await
-            .unwrap()
-            .changes()
-            .contains(Changes::KNOWN)
-    );
-    for up in [7, 61, 3] {
-        sleep(secs(up)).await;
-        world.set("a", Answers::Never);
-        let last = cache.state(&key("a")).unwrap().last_success.unwrap();
-        let event = events.next().await.unwrap();
-        assert!(event.changes().contains(Changes::UNHEALTHY));
-        let after = cache.now().duration_since(last).unwrap();
-        assert!(after >= secs(50) && after < millis(50_010), "{after:?}");
-        sleep(secs(1_800)).await;
-        assert!(told(&mut events).is_empty(), "once an outage");
-        world.set("a", Answers::Well);
-        cache.wait_for(&key("a"), LONG).await.unwrap();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn unhealthy_for_a_cluster_never_connected_fires_that_long_after_its_first_failed_attempt() {
-    let (world, source) = (World::default(), MemorySource::new("test"));
-    world.set("a", Answers::Never);
-    source.upsert(plain("a"));
-    let cache = builder(&world, &source).start().unwrap();
-    let mut events = cache
-        .subscribe()
-        .only(Changes::default())
-        .unhealthy_for(secs(50));
-    let begun = Instant::now();
-    assert!(
-        events
-            .next()
-            .await
-            .unwrap()
-            .changes()
-            .contains(Changes::KNOWN)
-    );
-    events.next().await.unwrap();
-    let fired = begun.elapsed();
-    assert!(
-        (secs(60)..secs(60) + millis(10)).contains(&fired),
-        "10 s for the attempt: {fired:?}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_restart_with_healthy_clusters_fires_nothing() {
-    let names = names(20);
-    let (_world, _source, cache) = fleet(&names, |builder| builder).await;
-    let mut events = cache
-        .subscribe()
-        .only(Changes::default())
-        .unhealthy_for(secs(50));
-    sleep(secs(600)).await;
-    let fired = told(&mut events)
-        .iter()
-        .filter(|event| event.changes().contains(Changes::UNHEALTHY))
-        .count();
-    assert_eq!(fired, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_time_asked_about_in_an_outage_counts_from_its_last_success_too() {
-    let (world, _source, cache) = one().await;
-    world.set("a", Answers::Never);
-    let begun = Instant::now();
-    sleep(secs(30)).await;
-    let mut events = cache
-        .subscribe()
-        .only(Changes::default())
-        .unhealthy_for(secs(50))
-        .unhealthy_for(secs(20));
-    let first = events.next().await.unwrap();
-    assert!(first.changes().contains(Changes::KNOWN));
-    settle().await;
-    let already = told(&mut events);
-    assert!(
-        first.changes().contains(Changes::UNHEALTHY) || already.len() == 1,
-        "20 s have passed already"
-    );
-    events.next().await.unwrap();
-    assert!(
-        begun.elapsed() >= secs(49) && begun.elapsed() <= secs(51),
-        "{:?}",
-        begun.elapsed()
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_asks_about_a_time_that_an_outage_has_passed_is_told_once_also_if_others_were_before() {
-    let (world, _source, cache) = one().await;
-    let subscribe = || {
-        let events = cache.subscribe().only(Changes::default());
-        events.unhealthy_for(secs(50))
-    };
-    let unhealthy = |events: &mut Subscription| {
-        let told = told(events);
-        let told = told.iter().map(clustercache::Event::changes);
-        told.filter(|changes| changes.contains(Changes::UNHEALTHY))
-            .count()
-    };
-    let mut early = subscribe();
-    world.set("a", Answers::Never);
-    sleep(secs(60)).await;
-    assert_eq!(unhealthy(&mut early), 1);
-    let mut late = subscribe();
-    settle().await;
-    assert_eq!((unhealthy(&mut early), unhealthy(&mut late)), (0, 1));
-    sleep(secs(1_800)).await;
-    assert_eq!((unhealthy(&mut early), unhealthy(&mut late)), (0, 0));
-    world.set("a", Answers::Well);
-    cache.wait_for(&key("a"), LONG).await.unwrap();
-    world.set("a", Answers::Never);
-    sleep(secs(60)).await;
-    assert_eq!((unhealthy(&mut early), unhealthy(&mut late)), (1, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_outage_of_ten_minutes_logs_five_info_lines_at_most() {
-    for answers in [
-        Answers::Never,
-        Answers::Refuses,
-        Answers::Status(503),
-        Answers::Status(401),
-    ] {
-        let (world, _source, cache) = one().await;
-        sleep(secs(120)).await;
-        let log = Log::default();
-        let _guard = log.set();
-        world.set("a", answers);
-        sleep(secs(600)).await;
-        world.set("a", Answers::Well);
-        cache.wait_for(&key("a"), LONG).await.unwrap();
-        let lines = log.lines();
-        assert!(lines.len() <= 5, "{answers:?} {lines:?}");
-        assert!(
-            lines.iter().any(|line| line.contains("down")),
-            "{answers:?} {lines:?}"
-        );
-        assert!(
-            lines.iter().any(|line| line.contains("connected")),
-            "{lines:?}"
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_idle_cluster_costs_no_task() {
-    let alive = || {
-        tokio::runtime::Handle::current()
-            .metrics()
-            .num_alive_tasks()
-    };
-    let (_world, source, cache) = one().await;
-    sleep_until(Instant::now() + secs(2)).await;
-    let before = alive();
-    for name in names(200) {
-        source.upsert(plain(&name));
-        cache.wait_for(&key(&name), LONG).await.unwrap();
-    }
-    settle().await;
-    assert_eq!(alive(), before);
 }
