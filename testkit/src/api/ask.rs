@@ -72,7 +72,10 @@ impl Ask {
             (Target::Objects(_), Ok(verb)) => About::Objects(*verb),
             // A method that is not allowed counts as a write.
             (Target::Objects(_), Err(_)) => About::Objects(Verb::Update),
-            (Target::WhoAmI | Target::NoSuchResource | Target::Nowhere, _) => About::Other,
+            (
+                Target::WhoAmI | Target::NoSuchResource | Target::NoSuchPart(_) | Target::Nowhere,
+                _,
+            ) => About::Other,
         }
     }
 

@@ -148,6 +148,7 @@ async fn serve<B: RequestBody>(
             ))
         }
         Target::NoSuchResource => Err(Status::no_such_path()),
+        Target::NoSuchPart(place) => Err(Status::not_found(&place.kind, &place.name)),
         Target::Nowhere => Ok(no_page()),
         Target::Objects(place) => objects(shared, ask, verb, place, headers, body).await,
     }
@@ -196,6 +197,9 @@ async fn objects<B: RequestBody>(
         Verb::List => list::list(shared, place, &query, form).await,
         Verb::Watch => watch::watch(shared, ask, place, &query, form).await,
         Verb::Get => {
+            if let Some(version) = query.watch_version()?.filter(|version| *version > 0) {
+                list::until(shared, place, version).await?;
+            }
             let object = shared
                 .store
                 .with(|state| state.get(&place.kind, &place.key()).cloned());

@@ -54,6 +54,8 @@ struct Watch {
     news: Arc<Notify>,
     signal: Signal,
     bookmarks: Option<Instant>,
+    /// The version that it began with: of that a bookmark says nothing new.
+    first: u64,
     initial_bookmark: bool,
     began: Instant,
     deadline: Instant,
@@ -121,6 +123,7 @@ pub(super) async fn watch(
         news,
         signal,
         bookmarks: bookmarks.then(|| next_bookmark(now, deadline)),
+        first: version,
         initial_bookmark: initial_events == Some(true) && bookmarks,
         began: now,
         deadline,
@@ -247,7 +250,8 @@ impl Watch {
             let asked = signal.bookmarks != self.signal.bookmarks;
             self.signal = signal;
             let due = self.bookmarks.is_some_and(|due| due <= now);
-            if self.bookmarks.is_some() && (due || asked) && !spoilt.without_bookmarks {
+            let wanted = asked || (due && self.version > self.first);
+            if self.bookmarks.is_some() && wanted && !spoilt.without_bookmarks {
                 let bookmark = self.bookmark(false);
                 self.ready.push_back(Line::Text(bookmark));
             }

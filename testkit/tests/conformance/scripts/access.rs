@@ -1,8 +1,8 @@
-//! Who asks, and what stands in the way: tokens, reviews, budgets.
+//! Who asks, and what stands in the way: tokens, reviews, budgets, and ports that lead nowhere.
 
 use serde_json::json;
 
-use super::{NONE, PODS, at, clear, pod};
+use super::{NONE, PODS, at, clear, pod, unscheduled};
 use crate::script::Script;
 
 pub(super) async fn tokens(s: &mut Script) {
@@ -30,6 +30,43 @@ pub(super) async fn reviews(s: &mut Script) {
         "{answer}"
     );
     s.get(path).await;
+}
+
+/// What stands in the way of a port, before anything is dialled.
+pub(super) async fn forwards(s: &mut Script) {
+    let forward = |pod: &str| format!("{PODS}/{pod}/portforward?ports=80");
+    let websocket = [
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("sec-websocket-protocol", "v4.channel.k8s.io"),
+    ];
+    s.post(PODS, &unscheduled("u")).await;
+    for pod in ["none", "u"] {
+        s.get(&forward(pod)).await;
+        s.ask("POST", &forward(pod), &[], &NONE).await;
+    }
+    for method in ["PUT", "DELETE", "PATCH"] {
+        s.ask(method, &forward("u"), &[], &NONE).await;
+    }
+    for ports in ["many", "80,", "70000", "-1"] {
+        let path = format!("{PODS}/u/portforward?ports={ports}");
+        s.get(&path).await;
+    }
+    let mut old = s.over_http_1().await;
+    old.ask("GET", &forward("none"), &websocket, &NONE).await;
+    old.ask("GET", &forward("u"), &websocket, &NONE).await;
+    s.take_steps_of(old);
+    s.post(PODS, &pod("a", "here")).await;
+    let node = json!({
+        "metadata": { "name": "here" }, "status": { "addresses": [{ "type": "InternalIP", "address": "127.0.0.1" }] },
+    });
+    s.post("/api/v1/nodes", &node).await;
+    s.get(&forward("a")).await;
+    s.ask("POST", &forward("a"), &[], &NONE).await;
+    s.delete("/api/v1/nodes/here", &NONE).await;
+    clear(s, PODS).await;
 }
 
 pub(super) async fn evictions(s: &mut Script) {

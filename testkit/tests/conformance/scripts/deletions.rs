@@ -126,4 +126,5 @@ pub(super) async fn namespaces(s: &mut Script) {
     s.put(&format!("{all}/ending/finalize"), &ending).await;
     s.get(&at(all, "ending")).await;
     s.delete(&at(all, "kube-system"), &NONE).await;
+    s.delete(all, &NONE).await;
 }

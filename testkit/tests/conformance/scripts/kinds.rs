@@ -46,7 +46,56 @@ pub(super) async fn custom(s: &mut Script) {
     s.get(&at(WIDGETS, "a")).await;
     s.get("/apis/example.com/v1/gadgets").await;
     s.get("/apis/example.com/v2/widgets").await;
-    s.get("/apis/example.com/v1").await;
+    s.get(&format!("{WIDGETS}/a/nothing")).await;
+    s.get("/apis/example.com/v1/widgets/a").await;
+}
+
+/// A custom kind of no namespace, whose status is a field like any other.
+pub(super) async fn plain(s: &mut Script) {
+    let gadgets = "/apis/example.com/v1/gadgets";
+    let gadget = json!({
+        "apiVersion": "example.com/v1", "kind": "Gadget", "metadata": { "name": "a" }, "spec": { "size": 1 },
+        "status": { "ready": true },
+    });
+    s.post(gadgets, &gadget).await;
+    s.post("/apis/example.com/v1/namespaces/default/gadgets", &gadget)
+        .await;
+    let one = at(gadgets, "a");
+    s.patch(
+        &one,
+        "merge-patch",
+        &json!({ "status": { "ready": false } }),
+    )
+    .await;
+    s.patch(&one, "merge-patch", &json!({ "spec": { "size": 2 } }))
+        .await;
+    s.get(&format!("{one}/status")).await;
+    s.patch(
+        &format!("{one}/status"),
+        "merge-patch",
+        &json!({ "status": {} }),
+    )
+    .await;
+    s.get(&format!("{gadgets}?fieldSelector=metadata.name%3Da"))
+        .await;
+    s.get_as(gadgets, "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .await;
+    s.delete(&one, &NONE).await;
+    let widget =
+        |spec: Value| json!({ "apiVersion": "example.com/v1", "kind": "Gadget", "metadata": spec });
+    s.post(gadgets, &widget(json!({ "generateName": "made-" })))
+        .await;
+    s.post(gadgets, &json!({ "metadata": { "name": "b" } }))
+        .await;
+    s.post(
+        gadgets,
+        &json!({ "metadata": { "name": "b" }, "spec": { "size": 123_456 } }),
+    )
+    .await;
+    s.put(&at(gadgets, "b"), &json!({ "metadata": { "name": "b" } }))
+        .await;
+    s.post(gadgets, &widget(json!({ "name": "B_" }))).await;
+    s.delete(gadgets, &NONE).await;
 }
 
 pub(super) async fn defaults(s: &mut Script) {

@@ -30,26 +30,32 @@ scripts![
     deletions::collections,
     reads::selectors,
     reads::lists,
+    reads::gets,
     reads::pages,
     watches::watches,
+    watches::bookmarks,
     reads::forms,
     kinds::custom,
+    kinds::plain,
     access::evictions,
+    access::forwards,
     access::tokens,
     access::reviews,
     deletions::namespaces,
+    reads::documents,
     reads::paths,
     writes::dry_runs,
+    writes::generations,
     kinds::defaults,
     kinds::nodes,
 ];
 
-const CONFIGS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const CONFIGS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
-const NONE: Value = Value::Null;
+pub(crate) const NONE: Value = Value::Null;
 
-fn config(name: &str, app: &str) -> Value {
+pub(crate) fn config(name: &str, app: &str) -> Value {
     json!({ "metadata": { "name": name, "labels": { "app": app } }, "data": { "a": "1" } })
 }
 
@@ -67,17 +73,17 @@ fn unscheduled(name: &str) -> Value {
     })
 }
 
-fn version(answer: &Value) -> String {
+pub(crate) fn version(answer: &Value) -> String {
     answer["metadata"]["resourceVersion"]
         .as_str()
         .unwrap_or_default()
         .to_owned()
 }
 
-fn at(path: &str, name: &str) -> String {
+pub(crate) fn at(path: &str, name: &str) -> String {
     format!("{path}/{name}")
 }
 
-async fn clear(s: &mut Script, path: &str) {
+pub(crate) async fn clear(s: &mut Script, path: &str) {
     s.delete(path, &json!({ "gracePeriodSeconds": 0 })).await;
 }

@@ -34,7 +34,13 @@ pub(super) async fn selectors(s: &mut Script) {
         "spec.restartPolicy%3DAlways",
         "spec.hostNetwork%3Dfalse",
         "spec.schedulerName%3Ddefault-scheduler",
+        "spec.serviceAccountName%3D",
+        "spec.serviceAccountName%3Ddefault",
         "status.podIP%3D",
+        "status.nominatedNodeName%3D",
+        "metadata.name%3Da,spec.nodeName%3Dn1",
+        "metadata.name%3Da,spec.nodeName!%3Dn1",
+        "metadata.uid%3Dx",
         "spec.colour%3Dred",
     ] {
         s.get(&format!("{PODS}?fieldSelector={query}")).await;
@@ -46,7 +52,31 @@ pub(super) async fn selectors(s: &mut Script) {
         ("namespaces", "status.phase%3DTerminating"),
         ("secrets", "type%3Dnone"),
         ("services", "spec.type%3DNodePort"),
+        ("services", "spec.clusterIP%3DNone"),
+        ("services", "spec.colour%3Dred"),
         ("events", "involvedObject.kind%3DPod,reason%3Dx"),
+        (
+            "events",
+            "involvedObject.namespace%3Dx,involvedObject.name%3Dx",
+        ),
+        (
+            "events",
+            "involvedObject.uid%3Dx,involvedObject.apiVersion%3Dv1",
+        ),
+        (
+            "events",
+            "involvedObject.resourceVersion%3D1,involvedObject.fieldPath%3Dx",
+        ),
+        ("events", "reportingComponent%3Dx,source%3Dx,type%3DWarning"),
+        ("events", "message%3Dx"),
+        ("namespaces", "name%3Ddefault"),
+        ("namespaces", "metadata.namespace%3Dx"),
+        ("nodes", "metadata.namespace%3Dx"),
+        ("persistentvolumes", "name%3Dx"),
+        ("persistentvolumes", "spec.x%3Dx"),
+        ("persistentvolumeclaims", "name%3Dx"),
+        ("configmaps", "name%3Dx"),
+        ("serviceaccounts", "spec.x%3Dx"),
         ("persistentvolumes", "metadata.name%3Dx"),
         ("serviceaccounts", "metadata.name%3Dx"),
         ("persistentvolumeclaims", "metadata.name%3Dx"),
@@ -62,6 +92,19 @@ pub(super) async fn selectors(s: &mut Script) {
         .await;
     s.get("/apis/example.com/v1/widgets?fieldSelector=spec.x%3Dx")
         .await;
+    for kind in [
+        "apps/v1/daemonsets",
+        "apps/v1/replicasets",
+        "coordination.k8s.io/v1/leases",
+        "policy/v1/poddisruptionbudgets",
+        "storage.k8s.io/v1/volumeattachments",
+        "example.com/v1/widgets",
+    ] {
+        for field in ["metadata.name", "metadata.namespace", "status.x"] {
+            s.get(&format!("/apis/{kind}?fieldSelector={field}%3Dx"))
+                .await;
+        }
+    }
 }
 
 pub(super) async fn lists(s: &mut Script) {
@@ -94,6 +137,23 @@ pub(super) async fn lists(s: &mut Script) {
     s.get(&format!("{CONFIGS}?resourceVersion=999999999")).await;
     s.get(&format!("{CONFIGS}?resourceVersion=nonsense")).await;
     s.get(&format!("{CONFIGS}?limit=nonsense")).await;
+    clear(s, CONFIGS).await;
+}
+
+/// One object, from a version.
+pub(super) async fn gets(s: &mut Script) {
+    let a = s.post(CONFIGS, &config("a", "x")).await;
+    for version in ["0", &version(&a), "nonsense"] {
+        for name in ["a", "none"] {
+            s.get(&format!("{CONFIGS}/{name}?resourceVersion={version}"))
+                .await;
+        }
+    }
+    // It may still come: that is waited for.
+    s.get(&format!("{CONFIGS}/none?resourceVersion=999999999"))
+        .await;
+    s.get(&format!("{CONFIGS}/a?resourceVersionMatch=Exact"))
+        .await;
     clear(s, CONFIGS).await;
 }
 
@@ -177,6 +237,31 @@ pub(super) async fn forms(s: &mut Script) {
     }
 }
 
+/// What a server says that it serves.
+pub(super) async fn documents(s: &mut Script) {
+    let json = "application/json";
+    let all =
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+    for (path, accept) in [
+        ("/api", json),
+        ("/apis", json),
+        ("/api/v1", json),
+        ("/apis/apps", json),
+        ("/apis/apps/v1", json),
+        ("/apis/authentication.k8s.io/v1", json),
+        ("/apis/coordination.k8s.io/v1", json),
+        ("/apis/example.com", json),
+        ("/apis/example.com/v1", json),
+        ("/apis/policy/v1", json),
+        ("/apis/storage.k8s.io/v1", json),
+        ("/api", all),
+        ("/apis", all),
+        ("/api/v1", all),
+    ] {
+        s.discover(path, accept).await;
+    }
+}
+
 pub(super) async fn paths(s: &mut Script) {
     for path in [
         "/nothing",
@@ -191,11 +276,7 @@ pub(super) async fn paths(s: &mut Script) {
         "/api/v1/namespaces/default/nodes",
         "/api/v1/namespaces/default/pods/a/b/c",
         "/apis/apps",
-        "/api",
     ] {
-        if path == "/api" {
-            continue;
-        }
         s.get(path).await;
     }
     s.ask("PUT", PODS, &[], &NONE).await;

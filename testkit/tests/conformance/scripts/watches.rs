@@ -5,6 +5,29 @@ use serde_json::json;
 use super::{CONFIGS, NONE, PODS, at, clear, config, pod, unscheduled, version};
 use crate::script::Script;
 
+/// Bookmarks before the end, and versions that have not come yet.
+pub(super) async fn bookmarks(s: &mut Script) {
+    let a = s.post(CONFIGS, &config("a", "x")).await;
+    let from = version(&a);
+    let marked = format!("{CONFIGS}?watch=true&allowWatchBookmarks=true");
+    s.get(&format!("{marked}&timeoutSeconds=3&resourceVersion={from}"))
+        .await;
+    let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    s.get(&format!("{marked}&timeoutSeconds=3&{initial}")).await;
+    s.get(&format!(
+        "{marked}&timeoutSeconds=1&resourceVersion=999999999"
+    ))
+    .await;
+    for seconds in ["nonsense", "1.5"] {
+        s.get(&format!("{marked}&timeoutSeconds={seconds}")).await;
+    }
+    for flag in ["0", "false", "nonsense"] {
+        s.get(&format!("{CONFIGS}?watch={flag}&timeoutSeconds=1"))
+            .await;
+    }
+    clear(s, CONFIGS).await;
+}
+
 pub(super) async fn watches(s: &mut Script) {
     let a = s.post(CONFIGS, &config("a", "x")).await;
     let from = version(&a);

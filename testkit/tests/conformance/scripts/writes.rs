@@ -1,4 +1,4 @@
-//! What is written: objects, names, updates, statuses, patches, dry runs.
+//! What is written: objects, names, updates, statuses, patches, dry runs, generations.
 
 use serde_json::json;
 
@@ -191,6 +191,85 @@ pub(super) async fn dry_runs(s: &mut Script) {
     s.post(PODS, &pod("a", "n")).await;
     s.delete(&format!("{PODS}/a?dryRun=All"), &NONE).await;
     s.get(&at(PODS, "a")).await;
+    s.post(
+        &format!("{CONFIGS}?dryRun=All"),
+        &json!({ "metadata": { "generateName": "made-" } }),
+    )
+    .await;
+    s.post(&format!("{CONFIGS}?dryRun=All"), &config("A_b", "x"))
+        .await;
+    s.put(&format!("{CONFIGS}/none?dryRun=All"), &config("none", "y"))
+        .await;
+    s.put(
+        &format!("{PODS}/a/status?dryRun=All"),
+        &json!({ "metadata": { "name": "a" }, "status": { "phase": "Failed" } }),
+    )
+    .await;
+    s.delete(&format!("{CONFIGS}?dryRun=All"), &NONE).await;
+    s.get(CONFIGS).await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    s.post(accounts, &json!({ "metadata": { "name": "dry" } }))
+        .await;
+    let token = json!({ "spec": { "audiences": ["x"], "expirationSeconds": 1200 } });
+    s.post(&format!("{accounts}/dry/token?dryRun=All"), &token)
+        .await;
+    clear(s, accounts).await;
     clear(s, CONFIGS).await;
+    clear(s, PODS).await;
+}
+
+/// What counts as another generation.
+pub(super) async fn generations(s: &mut Script) {
+    let template = json!({
+        "metadata": { "labels": { "a": "b" } }, "spec": { "containers": [{ "name": "c", "image": "i" }] },
+    });
+    let selector = json!({ "matchLabels": { "a": "b" } });
+    let apps = "/apis/apps/v1/namespaces/default";
+    for kind in ["deployments", "daemonsets", "replicasets"] {
+        let path = format!("{apps}/{kind}");
+        let object = json!({
+            "metadata": { "name": "g", "generation": 7 }, "spec": { "selector": selector, "template": template },
+        });
+        s.post(&path, &object).await;
+        let one = at(&path, "g");
+        for change in [
+            json!({ "metadata": { "labels": { "x": "y" } } }),
+            json!({ "metadata": { "generation": 9 } }),
+            json!({ "status": { "observedGeneration": 1 } }),
+            json!({ "spec": { "minReadySeconds": 1 } }),
+            json!({ "spec": { "minReadySeconds": 1 } }),
+        ] {
+            s.patch(&one, "merge-patch", &change).await;
+        }
+        s.patch(
+            &format!("{one}/status"),
+            "merge-patch",
+            &json!({ "status": { "observedGeneration": 2 }, "spec": { "minReadySeconds": 5 } }),
+        )
+        .await;
+        s.delete(&one, &json!({ "propagationPolicy": "Background" }))
+            .await;
+    }
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let budget = json!({ "metadata": { "name": "g" }, "spec": { "maxUnavailable": 1, "selector": selector } });
+    s.post(budgets, &budget).await;
+    s.patch(
+        &at(budgets, "g"),
+        "merge-patch",
+        &json!({ "spec": { "maxUnavailable": 2 } }),
+    )
+    .await;
+    s.delete(&at(budgets, "g"), &NONE).await;
+    // A deletion with grace, or one that waits for a finalizer, is another generation.
+    let mut held = pod("g", "n");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    s.post(PODS, &held).await;
+    s.delete(&at(PODS, "g"), &NONE).await;
+    s.patch(
+        &at(PODS, "g"),
+        "merge-patch",
+        &json!({ "metadata": { "finalizers": null } }),
+    )
+    .await;
     clear(s, PODS).await;
 }
