@@ -1,4 +1,4 @@
-//! What a cluster costs that nobody uses. Alone in its process, because it counts the heap of the process.
+//! What a cluster costs that nobody uses, and one whose objects others have, too. Alone in its process, because it counts the heap of the process.
 
 use std::{
     alloc::System,
@@ -6,6 +6,7 @@ use std::{
 };
 
 use clustercache_testkit::{api::FakeApi, fleet::Fleet};
+use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tokio::runtime::{Builder, Handle};
 
@@ -99,4 +100,51 @@ fn a_thousand_clusters_made_and_dropped_ten_times_leave_nothing() {
         }
         assert_nothing_left(heap_before, "the fleets");
     });
+}
+
+/// One pod of many, as a deployment has them.
+fn pod(number: usize) -> Value {
+    let container = |name: &str| {
+        json!({
+            "name": name, "image": "registry.example.com/team/web:1.2.3", "imagePullPolicy": "IfNotPresent",
+            "ports": [{ "name": "http", "containerPort": 8080, "protocol": "TCP" }],
+            "resources": { "requests": { "cpu": "100m", "memory": "128Mi" }, "limits": { "memory": "256Mi" } },
+            "env": [{ "name": "LOG_LEVEL", "value": "info" }, { "name": "CLUSTER", "value": "all" }],
+            "readinessProbe": { "httpGet": { "path": "/ready", "port": "http" }, "periodSeconds": 10 },
+        })
+    };
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": format!("web-{number}"), "labels": { "app": "web", "pod-template-hash": "5d9c7b8f6d" } },
+        "spec": { "nodeName": "worker", "containers": [container("web"), container("proxy")], "restartPolicy": "Always" },
+        "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] },
+    })
+}
+
+#[test]
+fn equal_objects_of_many_clusters_are_kept_once() {
+    alone(async { count_equal_pods() });
+}
+
+fn count_equal_pods() {
+    const CLUSTERS: usize = 100;
+    const PODS: usize = 50;
+    let size = pod(0).to_string().len();
+    let before = live();
+    let clusters: Vec<_> = (0..CLUSTERS)
+        .map(|_| {
+            let api = FakeApi::new();
+            for number in 0..PODS {
+                api.put(pod(number)).unwrap();
+            }
+            api
+        })
+        .collect();
+    let each = (live() - before) / CLUSTERS / PODS;
+    println!("{each} B for each of {PODS} equal pods of {size} B in {CLUSTERS} clusters");
+    // A name, a UID and a place in the history: what one pod differs from the next in.
+    assert!(each < size * 2 / 3, "{each} B of {size}");
+    drop(clusters);
+    let left = live().saturating_sub(before);
+    assert!(left < 8 * CLUSTERS, "{left} B are left");
 }

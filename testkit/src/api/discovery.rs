@@ -204,6 +204,8 @@ fn resource(kind: &Kind) -> Resource<'_> {
                 Some(("policy", "v1")),
                 &["create"][..],
             ));
+            let both = &["create", "get"];
+            parts.push(part("portforward", "PodPortForwardOptions", None, both));
         }
         "Namespace" if !kind.custom => parts.push(part("finalize", "Namespace", None, &["update"])),
         "ServiceAccount" if !kind.custom => {

@@ -163,7 +163,7 @@ fn has_part(kind: &Kind, part: &str) -> bool {
     match part {
         "" => true,
         "status" => kind.status,
-        "eviction" => kind.is("Pod"),
+        "eviction" | "portforward" => kind.is("Pod"),
         "token" => kind.is("ServiceAccount"),
         "finalize" => kind.is("Namespace"),
         _ => false,
@@ -186,6 +186,11 @@ pub(super) fn verb(method: &Method, target: &Target, query: &Query<'_>) -> Resul
     let created_at = matches!(&*place.part, "eviction" | "token");
     let verb = match (method, one) {
         (_, true) if created_at => Some(Verb::Create).filter(|_| *method == Method::POST),
+        (_, true) if place.part == "portforward" => match *method {
+            Method::GET => Some(Verb::Get),
+            Method::POST => Some(Verb::Create),
+            _ => None,
+        },
         (&Method::GET | &Method::HEAD, true) => Some(Verb::Get),
         (&Method::GET | &Method::HEAD, false) if query.flag("watch") => Some(Verb::Watch),
         (&Method::GET | &Method::HEAD, false) => Some(Verb::List),

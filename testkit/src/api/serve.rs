@@ -23,7 +23,7 @@ use super::{
     ask::Ask,
     create,
     delete::{self, DeleteOptions, Deleted},
-    discovery, evict, list,
+    discovery, evict, forward, list,
     object::Object,
     patch::{self, PatchType},
     protobuf,
@@ -189,6 +189,9 @@ async fn objects<B: RequestBody>(
         form,
         include: Include::parse(query.text("includeObject"))?,
     };
+    if place.part == "portforward" {
+        return forward::forward(shared, ask, place, headers);
+    }
     match verb {
         Verb::List => list::list(shared, place, &query, form).await,
         Verb::Watch => watch::watch(shared, ask, place, &query, form).await,

@@ -155,6 +155,15 @@ impl FakeCluster {
             .change(|faults| faults.latency = latency);
     }
 
+    /// Tells clients to go away (GOAWAY) by chance, at each of their requests over HTTP/2, as `--goaway-chance` has it, from 0 to 1: they are
+    /// answered, watches that are open go on, and what they ask next is asked on another connection. The seed of
+    /// [`FakeApiBuilder::seed`](crate::api::FakeApiBuilder::seed) is its seed, too.
+    pub fn goaway_chance(&self, chance: f64) {
+        self.inner()
+            .faults
+            .change(|faults| faults.goaway_chance = chance);
+    }
+
     /// Undoes all faults of the answers, those of the network not.
     pub fn answer_normally(&self) {
         self.inner()

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::{body::Incoming, upgrade::OnUpgrade};
 use tokio::time::sleep;
 
 use super::{
@@ -25,20 +25,26 @@ use super::{
     stopped_body::StoppedBody,
     tls,
 };
-use crate::api::{About, Ask, Body, Caller, Cut as BodyCut, Verb};
+use crate::api::{About, Ask, Body, Caller, Cut as BodyCut, PortForward, Verb};
 
 /// The answer to a request, once there is one.
 pub(super) async fn answer(connection: &Connection, request: Request<Incoming>) -> Response<Body> {
     let cluster = &connection.cluster;
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let upgrade = parts.extensions.remove::<OnUpgrade>();
     let token = auth::bearer(&parts.headers);
     let ask = cluster
         .api
         .ask(&parts, Caller::new("system:anonymous", &[]));
     let class = class(&ask);
     let (number, seen) = record(connection, &parts, &ask, class, token.as_deref());
-    let (answer, by) = judge(connection, ask, &parts, body, token.as_deref()).await;
+    let (mut answer, by) = judge(connection, ask, &parts, body, token.as_deref()).await;
     let code = answer.status();
+    if let Some(forward) = answer.extensions_mut().remove::<PortForward>()
+        && let Some(upgrade) = upgrade
+    {
+        *connection.upgraded.lock() = Some((upgrade, forward));
+    }
     cluster.journal.answered(number, &seen, code.as_u16(), by);
     let answer = if class == PathClass::Watch && code == StatusCode::OK {
         answer.map(|body| Open::new(cluster, body).boxed_unsync())
@@ -56,6 +62,10 @@ async fn judge(
     token: Option<&str>,
 ) -> (Response<Body>, AnsweredBy) {
     let cluster = &connection.cluster;
+    let chance = cluster.faults.goaway_chance();
+    if parts.version == http::Version::HTTP_2 && chance > 0.0 && cluster.api.luck() < chance {
+        connection.go_away.notify_one();
+    }
     let latency = cluster.faults.latency();
     if !latency.is_zero() {
         sleep(latency).await;

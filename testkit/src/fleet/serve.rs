@@ -10,10 +10,12 @@ use hyper::{
     rt::Executor,
     server::conn::{http1, http2},
     service::service_fn,
+    upgrade::OnUpgrade,
 };
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::{ServerConfig, pki_types::CertificateDer};
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, pin, sync::Notify};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +26,7 @@ use super::{
     spoken::Spoken,
     wire::{FaultIo, Wire},
 };
+use crate::api::PortForward;
 
 /// What the requests of one connection have in common.
 pub(super) struct Connection {
@@ -33,6 +36,10 @@ pub(super) struct Connection {
     pub(super) number: u64,
     /// The certificates that the client showed, its own first.
     pub(super) certificates: Vec<CertificateDer<'static>>,
+    /// What becomes of it after HTTP/1.1, if a request was for another protocol.
+    pub(super) upgraded: Mutex<Option<(OnUpgrade, PortForward)>>,
+    /// Tells its client to go away, if it speaks HTTP/2.
+    pub(super) go_away: Notify,
 }
 
 /// Accepts on an endpoint until the cluster ends: by a task, or by that of the listener that it shares.
@@ -152,6 +159,8 @@ async fn speak(
         endpoint,
         number,
         certificates,
+        upgraded: Mutex::default(),
+        go_away: Notify::new(),
     });
     let stream = Spoken::new(stream, http2);
     if let Err(error) = http(connection.clone(), stream, http2, ended).await {
@@ -174,7 +183,7 @@ async fn http(
     http2: bool,
     ended: &CancellationToken,
 ) -> hyper::Result<()> {
-    let cluster = connection.cluster.clone();
+    let (cluster, this) = (connection.cluster.clone(), connection.clone());
     let service = service_fn(move |request: http::Request<Incoming>| {
         let connection = connection.clone();
         async move { Ok::<_, Infallible>(handle::answer(&connection, request).await) }
@@ -186,14 +195,26 @@ async fn http(
             ended: ended.clone(),
         };
         // As a real server has it.
-        http2::Builder::new(tasks)
+        let serving = http2::Builder::new(tasks)
             .max_concurrent_streams(100)
-            .serve_connection(stream, service)
-            .await
+            .serve_connection(stream, service);
+        pin!(serving);
+        tokio::select! {
+            served = &mut serving => return served,
+            () = this.go_away.notified() => serving.as_mut().graceful_shutdown(),
+        }
+        serving.await
     } else {
         http1::Builder::new()
             .serve_connection(stream, service)
-            .await
+            .with_upgrades()
+            .await?;
+        let upgraded = this.upgraded.lock().take();
+        if let Some((upgrade, forward)) = upgraded {
+            // Few connections become this, and its future is large.
+            Box::pin(forward.run(TokioIo::new(upgrade.await?))).await;
+        }
+        Ok(())
     }
 }
 

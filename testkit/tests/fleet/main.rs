@@ -5,6 +5,7 @@ mod api;
 mod auth;
 mod client;
 mod faults;
+mod forward;
 mod history;
 mod hostile;
 mod network;
