@@ -16,6 +16,8 @@ use kube::{
 };
 
 use self::document::{Document, Found};
+#[cfg(test)]
+pub(crate) use self::known::AGAIN_AFTER;
 pub(crate) use self::known::{Ask, Known};
 
 /// Which kinds a cluster served when it was asked last. Cheap to clone; equal ones of many clusters are one copy.

@@ -9,6 +9,7 @@ use clustercache::{
 };
 use clustercache_client::{ClientExt, DiscoveryError, KubeClient};
 use clustercache_testkit::{
+    guard::PanicGuard,
     pki::{ClusterCa, Validity},
     real::{Caller, RealApiServer},
     real_or_skip,
@@ -129,7 +130,9 @@ fn admin(server: &RealApiServer) -> AccessBuilder {
         .client_certificate_pem(admin.cert_pem.clone(), admin.key_pem.clone())
 }
 
-async fn connected(access: ClusterAccess) -> anyhow::Result<(ClusterCache, kube::Client)> {
+async fn connected(
+    access: ClusterAccess,
+) -> anyhow::Result<(ClusterCache, kube::Client, PanicGuard)> {
     let source = MemorySource::new("test");
     let key = ClusterKey::named("real");
     source.upsert(Upsert::ready(key.clone(), access));
@@ -138,9 +141,10 @@ async fn connected(access: ClusterAccess) -> anyhow::Result<(ClusterCache, kube:
         .resource(KubeClient::new())
         .health_from::<KubeClient>()
         .start()?;
+    let guard = PanicGuard::new(&cache);
     cache.wait_for(&key, LIMIT).await?;
     let client = cache.client(&key)?;
-    Ok((cache, client))
+    Ok((cache, client, guard))
 }
 
 async fn soon<T>(event: impl Future<Output = T>) -> anyhow::Result<T> {
@@ -174,7 +178,7 @@ async fn exec_and_port_forward_work_beside_a_watch() -> anyhow::Result<()> {
         server.post(Caller::Admin, path, &object).await?.success()?;
     }
 
-    let (cache, client) = connected(admin(server).build()?).await?;
+    let (cache, client, _guard) = connected(admin(server).build()?).await?;
     let nodes: Api<Node> = Api::all(client.clone());
     let mut watch = nodes.watch(&WatchParams::default(), "0").await?.boxed();
     let named = async |watch: &mut futures_util::stream::BoxStream<'_, _>, name| loop {
@@ -240,7 +244,7 @@ async fn the_api_server_takes_us_for_whom_the_access_says() -> anyhow::Result<()
     who.extra
         .insert("example.org/why not".into(), vec!["a".into(), "b".into()]);
     let access = admin(&servers[0]).impersonate(who).build()?;
-    let (cache, client) = connected(access).await?;
+    let (cache, client, _guard) = connected(access).await?;
     let reviews: Api<SelfSubjectReview> = Api::all(client);
     let (params, review) = (PostParams::default(), SelfSubjectReview::default());
     let review = soon(reviews.create(&params, &review)).await??;
@@ -262,7 +266,7 @@ async fn the_api_server_takes_us_for_whom_the_access_says() -> anyhow::Result<()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_servers_kinds_version_and_uid_are_read() -> anyhow::Result<()> {
     let servers = real_or_skip!(1, Ok(()));
-    let (cache, _) = connected(admin(&servers[0]).build()?).await?;
+    let (cache, _, _guard) = connected(admin(&servers[0]).build()?).await?;
     let client = cache.get::<KubeClient>(&ClusterKey::named("real"))?;
     let gvk = GroupVersionKind::gvk("apps", "v1", "Deployment");
     let (resource, capabilities) = soon(client.resolve(&gvk)).await??;

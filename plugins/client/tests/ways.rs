@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    ops::Deref,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -14,7 +15,10 @@ use clustercache::{
 use clustercache_client::{
     ByteStream, ClientExt, Destination, Dialer, KubeClient, TcpDialer, TransportError,
 };
-use clustercache_testkit::fleet::{FakeCluster, Fleet};
+use clustercache_testkit::{
+    fleet::{FakeCluster, Fleet},
+    guard::PanicGuard,
+};
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -63,14 +67,27 @@ fn access(cluster: &FakeCluster, url: &str) -> AccessBuilder {
         .server_name("localhost")
 }
 
-fn start(source: &MemorySource, client: KubeClient) -> ClusterCache {
-    ClusterCache::builder()
+/// A cache whose test fails if a provider panics.
+struct Guarded(ClusterCache, #[expect(dead_code)] PanicGuard);
+
+impl Deref for Guarded {
+    type Target = ClusterCache;
+
+    fn deref(&self) -> &ClusterCache {
+        &self.0
+    }
+}
+
+fn start(source: &MemorySource, client: KubeClient) -> Guarded {
+    let cache = ClusterCache::builder()
         .source(source.clone())
         .resource(client)
         .health_from::<KubeClient>()
         .configure(|options| options.retry.most = Duration::from_millis(500))
         .start()
-        .unwrap()
+        .unwrap();
+    let guard = PanicGuard::new(&cache);
+    Guarded(cache, guard)
 }
 
 #[tokio::test]

@@ -104,4 +104,5 @@ async fn nothing_of_the_old_cluster_is_served_while_the_new_ones_program_has_not
     cache.wait_for(&key, LIMIT).await.unwrap();
     assert_eq!(host().unwrap(), "10.0.0.3");
     cache.shutdown().await.unwrap();
+    assert_eq!(cache.counters().panics(), [].into());
 }

@@ -106,6 +106,7 @@ async fn other_files_of_the_directory_do_not_put_an_edit_off() {
     let noise = async {
         loop {
             std::fs::write(dir.path().join("noise"), "x").unwrap();
+            // Its pace: nothing is waited for.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -167,6 +168,7 @@ async fn an_edit_that_never_ends_is_taken_all_the_same() {
     let edits = async {
         loop {
             replace(&path, &new);
+            // Its pace: nothing is waited for.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clustercache::{ClusterAccess, ClusterCache, ClusterKey, MemorySource, Upsert};
 use clustercache_client::{ClientExt, KubeClient};
 use clustercache_metrics::CacheMetrics;
-use clustercache_testkit::{cache::TestCache, fleet::FakeCluster};
+use clustercache_testkit::{cache::TestCache, fleet::FakeCluster, guard::PanicGuard};
 use http::Request;
 use support::{Exporter, same};
 
@@ -40,6 +40,7 @@ async fn what_became_of_requests_is_on_the_page_by_class_and_result() {
         .health_from::<KubeClient>()
         .start()
         .unwrap();
+    let _guard = PanicGuard::new(&cache);
     let exporter = Exporter::new(CacheMetrics::new(&cache).requests(counts));
     let access = ClusterAccess::builder(cluster.url())
         .ca_pem(cluster.ca_pem())

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::{Discovery, DiscoveryError, document::Found, fetch::fetch};
 
 /// A kind that is missing is not asked for again before.
-const AGAIN_AFTER: Duration = Duration::from_secs(5);
+pub(crate) const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 pub(crate) struct Known(Mutex<State>);

@@ -1,5 +1,5 @@
 //! Answers that are meant to hurt, over both protocols, in a whole cache: a clear error, little memory, the cluster stays connected, and its
-//! neighbour hears nothing. The heap is counted, so this is the only test of its binary.
+//! neighbour hears nothing. The heap is counted.
 
 use std::{alloc::System, error::Error, time::Duration};
 
@@ -15,6 +15,8 @@ use http::Request;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::WatchParams};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
+use crate::alone;
 
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -140,8 +142,12 @@ async fn soon<T>(event: impl Future<Output = T>) -> T {
         .expect("it happens in time")
 }
 
-#[tokio::test]
-async fn an_answer_that_is_meant_to_hurt_is_a_clear_error_and_costs_little() {
+#[test]
+fn an_answer_that_is_meant_to_hurt_is_a_clear_error_and_costs_little() {
+    alone(answers_that_are_meant_to_hurt());
+}
+
+async fn answers_that_are_meant_to_hurt() {
     let limits = {
         let mut limits = Limits::default();
         (limits.call, limits.list, limits.line) = (1 << 20, 2 << 20, 1 << 20);
