@@ -29,6 +29,7 @@ scripts![
     deletions::finalizers,
     deletions::collections,
     reads::selectors,
+    reads::field_selectors,
     reads::lists,
     reads::gets,
     reads::pages,

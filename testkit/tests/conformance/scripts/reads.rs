@@ -1,5 +1,7 @@
 //! What is read: by selectors, from versions, in pages, in forms; and paths that lead nowhere.
 
+use serde_json::json;
+
 use super::{CONFIGS, NONE, PODS, at, clear, config, pod, unscheduled, version};
 use crate::script::Script;
 
@@ -46,6 +48,71 @@ pub(super) async fn selectors(s: &mut Script) {
         s.get(&format!("{PODS}?fieldSelector={query}")).await;
     }
     clear(s, PODS).await;
+}
+
+/// Those of the other kinds.
+pub(super) async fn field_selectors(s: &mut Script) {
+    let home = "/api/v1/namespaces/default";
+    let event = json!({
+        "metadata": { "name": "e" }, "reason": "Tested", "message": "m", "type": "Warning",
+        "source": { "component": "kubelet" }, "reportingComponent": "kubelet", "reportingInstance": "n",
+        "involvedObject": {
+            "kind": "Pod", "namespace": "default", "name": "a", "uid": "u", "apiVersion": "v1", "resourceVersion": "5",
+            "fieldPath": "spec.containers{c}",
+        },
+    });
+    let secret = json!({ "metadata": { "name": "s" }, "type": "example.com/none" });
+    let service = json!({ "metadata": { "name": "s" }, "spec": { "ports": [{ "port": 80 }] } });
+    let headless = json!({ "metadata": { "name": "h" }, "spec": { "clusterIP": "None", "selector": { "a": "b" } } });
+    let made = [
+        ("events", event),
+        ("secrets", secret),
+        ("services", service),
+        ("services", headless),
+    ];
+    for (kind, object) in &made {
+        s.post(&format!("{home}/{kind}"), object).await;
+    }
+    s.post(
+        "/api/v1/nodes",
+        &json!({ "metadata": { "name": "n" }, "spec": { "unschedulable": true } }),
+    )
+    .await;
+    for (kind, query) in [
+        ("events", "involvedObject.kind%3DPod,reason%3DTested"),
+        ("events", "involvedObject.kind%3DNode"),
+        (
+            "events",
+            "involvedObject.namespace%3Ddefault,involvedObject.name%3Da",
+        ),
+        (
+            "events",
+            "involvedObject.uid%3Du,involvedObject.apiVersion%3Dv1",
+        ),
+        ("events", "involvedObject.resourceVersion%3D5"),
+        ("events", "involvedObject.fieldPath%3Dspec.containers{c}"),
+        ("events", "source%3Dkubelet,type%3DWarning"),
+        ("events", "reportingComponent%3Dkubelet"),
+        ("events", "type!%3DWarning"),
+        ("secrets", "type%3Dexample.com/none"),
+        ("secrets", "type%3DOpaque"),
+        ("services", "metadata.name%3Ds,spec.type%3DClusterIP"),
+        ("services", "metadata.name%3Ds,spec.type%3DNodePort"),
+        ("services", "spec.clusterIP%3DNone"),
+    ] {
+        s.get(&format!("{home}/{kind}?fieldSelector={query}")).await;
+    }
+    s.get("/api/v1/nodes?fieldSelector=spec.unschedulable%3Dfalse,metadata.name%3Dn")
+        .await;
+    s.get("/api/v1/namespaces?fieldSelector=status.phase%3DActive,metadata.name%3Ddefault")
+        .await;
+    for kind in ["events", "secrets"] {
+        clear(s, &format!("{home}/{kind}")).await;
+    }
+    for (path, name) in [("services", "s"), ("services", "h")] {
+        s.delete(&format!("{home}/{path}/{name}"), &NONE).await;
+    }
+    s.delete("/api/v1/nodes/n", &NONE).await;
     for (kind, query) in [
         ("nodes", "spec.unschedulable%3Dtrue"),
         ("nodes", "spec.colour%3Dred"),
