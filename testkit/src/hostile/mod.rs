@@ -44,6 +44,11 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use rustls::{
+    crypto::ring::sign::any_supported_type,
+    pki_types::{CertificateDer, PrivateKeyDer},
+    sign::{CertifiedKey, SingleCertAndKey},
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -59,11 +64,15 @@ use crate::{
     pki::ClusterCa,
 };
 
+/// Certificates in place of those of the identity.
+type Shown = Option<Arc<SingleCertAndKey>>;
+
 /// What the tasks of a server share.
 struct Inner {
     behaviour: Mutex<Arc<Behaviour>>,
     http1: Identity,
     http2: Identity,
+    shown: Shown,
     counting: Counting,
     tasks: TaskTracker,
     ended: CancellationToken,
@@ -73,6 +82,7 @@ impl Inner {
     fn new(
         behaviour: Behaviour,
         identity: &Identity,
+        shown: Shown,
         tasks: TaskTracker,
         ended: CancellationToken,
     ) -> Arc<Self> {
@@ -80,6 +90,7 @@ impl Inner {
             behaviour: Mutex::new(Arc::new(behaviour)),
             http1: identity.speaking(false),
             http2: identity.speaking(true),
+            shown,
             counting: Counting::default(),
             tasks,
             ended,
@@ -99,7 +110,7 @@ impl Guest {
         tasks: TaskTracker,
         ended: CancellationToken,
     ) -> Self {
-        Self(Inner::new(behaviour, identity, tasks, ended))
+        Self(Inner::new(behaviour, identity, None, tasks, ended))
     }
 
     /// One connection, until it is over.
@@ -127,13 +138,36 @@ impl HostileServer {
     pub fn start(name: impl Into<String>, behaviour: Behaviour) -> Result<Self, FleetError> {
         let name = name.into();
         let ca = ClusterCa::new(&format!("{name}-ca"))?;
+        Self::with(name, behaviour, ca, None)
+    }
+
+    /// As [`start`](Self::start), under a CA of the caller's, but with these certificates in place of a proper one; nothing checks them.
+    pub fn showing(
+        name: impl Into<String>,
+        behaviour: Behaviour,
+        ca: &ClusterCa,
+        chain: Vec<CertificateDer<'static>>,
+        key: &PrivateKeyDer<'static>,
+    ) -> Result<Self, FleetError> {
+        let shown = CertifiedKey::new(chain, any_supported_type(key)?);
+        let shown = Arc::new(SingleCertAndKey::from(shown));
+        Self::with(name.into(), behaviour, ca.clone(), Some(shown))
+    }
+
+    fn with(
+        name: String,
+        behaviour: Behaviour,
+        ca: ClusterCa,
+        shown: Shown,
+    ) -> Result<Self, FleetError> {
         let listener = listen().map_err(FleetError::Listen)?;
         let addr = listener.local_addr().map_err(FleetError::Listen)?;
         let identity = Identity::new(ca, addr.ip(), true);
         // So that what is wrong is said here.
         identity.config()?;
         let tasks = TaskTracker::new();
-        let inner = Inner::new(behaviour, &identity, tasks, CancellationToken::new());
+        let ended = CancellationToken::new();
+        let inner = Inner::new(behaviour, &identity, shown, tasks, ended);
         let accepting = accept(Arc::clone(&inner), listener);
         let ended = inner.ended.clone();
         inner

@@ -17,6 +17,7 @@ usage: fake-fleet --clusters N
   --port-each             a port a cluster, in place of an address of loopback
   --http1                 no HTTP/2";
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(crate) struct Options {
     pub(crate) clusters: usize,
     pub(crate) first: usize,
@@ -60,7 +61,7 @@ impl Options {
                 "--kubeconfig-dir" => options.folder = Some(value()?.into()),
                 "--kubeconfig-out" => options.kubeconfig = Some(value()?.into()),
                 "--control" => {
-                    options.control = value()?.parse().context("--control takes a port")?
+                    options.control = value()?.parse().context("--control takes a port")?;
                 }
                 "--no-input" => options.input = false,
                 "--one-ca" => options.one_ca = true,
