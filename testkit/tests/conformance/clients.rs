@@ -20,6 +20,9 @@ use tokio::{
 
 use crate::{client::soon, programs::go_clients_dir};
 
+/// Clients back off, up to half a minute.
+const PATIENCE: Duration = Duration::from_secs(90);
+
 /// What is held of each cluster.
 type Held = BTreeMap<String, Value>;
 
@@ -92,8 +95,8 @@ impl Clients {
     async fn hold_all_of(&self, cluster: &Cluster, when: &str) {
         let wanted = cluster.objects();
         let mut held = self.held.clone();
-        let waited = held.wait_for(|held| held.get(cluster.name) == Some(&wanted));
-        match tokio::time::timeout(Duration::from_secs(90), waited).await {
+        let all_held = held.wait_for(|held| held.get(cluster.name) == Some(&wanted));
+        match tokio::time::timeout(PATIENCE, all_held).await {
             Ok(Ok(_)) => {}
             // It has ended, or it does not.
             _ => panic!(

@@ -83,13 +83,13 @@ async fn what_is_forgotten_is_refused_as_the_real_server_refuses_it() {
     let mut ours = Script::new(&fake.access()).await;
     let mut theirs = Script::new(&access_to(&servers[0])).await;
     let (old, theirs_old) = tokio::join!(before(&mut ours), before(&mut theirs));
-    let mut different = Step::differences("before", ours.steps(), theirs.steps());
+    let mut different = Step::differences("before", &ours.steps(), &theirs.steps());
 
     fake.compact();
     servers.etcd().compact().await.unwrap();
     servers[0].restart().await.unwrap();
     let mut theirs = Script::new(&access_to(&servers[0])).await;
     tokio::join!(after(&mut ours, &old), after(&mut theirs, &theirs_old));
-    different.extend(Step::differences("after", ours.steps(), theirs.steps()));
+    different.extend(Step::differences("after", &ours.steps(), &theirs.steps()));
     assert!(different.is_empty(), "{}", different.join("\n"));
 }

@@ -103,7 +103,7 @@ async fn compare(scripts: &[Named]) {
     for (name, script) in scripts {
         let (ours, theirs) = tokio::join!(fake.run(*script), real.run(*script));
         steps += theirs.len();
-        different.extend(Step::differences(name, ours, theirs));
+        different.extend(Step::differences(name, &ours, &theirs));
     }
     assert!(
         different.is_empty(),

@@ -93,21 +93,16 @@ async fn a_kind_goes_and_comes_back_as_on_the_real_server() {
     theirs.establish(&kind()).await;
     let (from, theirs_from) = tokio::join!(before(&mut ours), before(&mut theirs));
     let fake_access = fake.access();
-    let (told, theirs_told) = soon(async {
-        tokio::join!(
-            watched(&fake_access, &from, async {
-                fake.api().remove_kind("example.org", "gizmos")
-            }),
-            watched(&access, &theirs_from, forget(&servers[0])),
-        )
-    })
-    .await;
+    let removed = async { fake.api().remove_kind("example.org", "gizmos") };
+    let told = soon(watched(&fake_access, &from, removed)).await;
+    let forgotten = Box::pin(forget(&servers[0]));
+    let theirs_told = soon(watched(&access, &theirs_from, forgotten)).await;
     assert_eq!(told, theirs_told);
     tokio::join!(after(&mut ours), after(&mut theirs));
-    let mut different = Step::differences("after", ours.steps(), theirs.steps());
+    let mut different = Step::differences("after", &ours.steps(), &theirs.steps());
     fake.api().add_kind(kind()).unwrap();
     theirs.establish(&kind()).await;
     tokio::join!(back(&mut ours, &from), back(&mut theirs, &theirs_from));
-    different.extend(Step::differences("back", ours.steps(), theirs.steps()));
+    different.extend(Step::differences("back", &ours.steps(), &theirs.steps()));
     assert!(different.is_empty(), "{}", different.join("\n"));
 }

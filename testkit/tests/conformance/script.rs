@@ -26,13 +26,13 @@ const HEADERS: [&str; 2] = ["content-type", "retry-after"];
 
 impl Step {
     /// What to print of the steps at which two runs of a script differ.
-    pub(crate) fn differences(script: &str, ours: Vec<Self>, theirs: Vec<Self>) -> Vec<String> {
+    pub(crate) fn differences(script: &str, ours: &[Self], theirs: &[Self]) -> Vec<String> {
         assert_eq!(
             ours.len(),
             theirs.len(),
             "{script}: the scripts went different ways"
         );
-        let both = ours.iter().zip(&theirs);
+        let both = ours.iter().zip(theirs);
         both.filter_map(|(ours, theirs)| Self::difference(script, ours, theirs))
             .collect()
     }

@@ -4,6 +4,7 @@ mod access;
 mod deletions;
 mod kinds;
 mod reads;
+mod selectors;
 mod watches;
 mod writes;
 
@@ -28,7 +29,9 @@ scripts![
     deletions::deletions,
     deletions::finalizers,
     deletions::collections,
-    reads::selectors,
+    selectors::selectors,
+    selectors::fields,
+    selectors::values,
     reads::lists,
     reads::gets,
     reads::pages,
