@@ -30,8 +30,10 @@ const NO_READS: [&str; 17] = [
     "ClusterCache::now",
 ];
 
+type ByHandle = (&'static str, fn(&Cluster) -> String);
+
 /// What is read by a handle that was had before: each has to be in the table of all calls.
-const BY_HANDLE: [(&str, fn(&Cluster) -> String); 7] = [
+const BY_HANDLE: [ByHandle; 7] = [
     ("Cluster::get", |a| said(a.get::<Net>())),
     ("Cluster::borrow", |a| said(a.borrow::<Net>().map(drop))),
     ("Cluster::snapshot", |a| said(a.snapshot().map(drop))),
@@ -59,7 +61,7 @@ fn reads_say(cache: &ClusterCache, status: EngineStatus) {
 }
 
 /// The same where there was a cluster, by what was had of it, and every wait.
-async fn all_say(cache: &ClusterCache, had: &Had, status: EngineStatus) {
+fn all_say(cache: &ClusterCache, had: &Had, status: EngineStatus) {
     reads_say(cache, status);
     let so = format!("NotRunning {{ status: {status:?} }}");
     for (name, read) in BY_HANDLE {
@@ -145,7 +147,7 @@ async fn a_cache_whose_engine_was_dropped_says_so_by_every_read() {
     let had = Had::of(&cache).await;
     engine.abort();
     assert!(engine.await.unwrap_err().is_cancelled());
-    all_say(&cache, &had, EngineStatus::Ended).await;
+    all_say(&cache, &had, EngineStatus::Ended);
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,7 +163,7 @@ async fn a_cache_whose_engine_panicked_says_so_by_every_read() {
     log.panic_at("message=connected");
     source.upsert(plain("b"));
     assert!(engine.await.unwrap_err().is_panic());
-    all_say(&cache, &had, EngineStatus::Panicked).await;
+    all_say(&cache, &had, EngineStatus::Panicked);
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,5 +173,5 @@ async fn a_cache_that_was_shut_down_says_so_by_every_read() {
     let cache = builder(&world, &source).start().unwrap();
     let had = Had::of(&cache).await;
     assert!(cache.shutdown().await.unwrap().is_clean());
-    all_say(&cache, &had, EngineStatus::Ended).await;
+    all_say(&cache, &had, EngineStatus::Ended);
 }

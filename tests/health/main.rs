@@ -284,6 +284,9 @@ async fn a_panic_in_the_health_check_is_counted_and_a_failure_of_that_cluster_al
 
 // === Connecting ===
 
+/// What the dial pool is given, and when the last is connected by that.
+type Limits = (fn(&mut Options), Duration);
+
 /// When each of a hundred was connected, through the dial pool, the first ones first. One never answers, if that is said.
 async fn hundred_connect(
     bad: Option<usize>,
@@ -324,7 +327,7 @@ async fn one_of_a_hundred_that_never_answers_delays_no_other_and_says_why() {
     let as_ever = |_: &mut Options| {};
     // One handshake at a time: whoever is silent must not have that place.
     let narrow = |options: &mut Options| options.dial.handshakes = 1;
-    let limits: [(fn(&mut Options), Duration); 2] = [(as_ever, millis(40)), (narrow, secs(2))];
+    let limits: [Limits; 2] = [(as_ever, millis(40)), (narrow, secs(2))];
     for (limits, at_last) in limits {
         let (without, ..) = hundred_connect(None, limits).await;
         assert_eq!(without[99], at_last, "the limits are met");
