@@ -106,7 +106,7 @@ async fn who_is_told_to_go_away_is_answered_and_keeps_its_watches_only() {
     cluster.goaway_chance(1.0);
     assert_eq!(client.get("/api/v1/nodes").await.0, 200);
     // Until the client has heard it, it may ask once more.
-    while client.text("/version").await.is_ok() {}
+    soon(async { while client.text("/version").await.is_ok() {} }).await;
     cluster
         .put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "new" } }))
         .unwrap();
