@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use clustercache::Resource;
-use clustercache_client::KubeClient;
+use clustercache_client::{KubeClient, Part, TransportError};
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -154,7 +154,7 @@ impl Informer {
             Some(answer) => answer,
             None => sent.await,
         };
-        let answer = answer.map_err(|error| Wrong::of(&error))?;
+        let answer = answer.map_err(|error| Wrong::of_call(&error))?;
         if !answer.status().is_success() {
             return Err(refused(answer).await);
         }
@@ -169,15 +169,16 @@ impl Informer {
         let mut body = answer.into_body();
         let mut page = Vec::new();
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| Wrong::of(&error))?;
+            let frame = frame.map_err(|error| Wrong::of_call(&error))?;
             let Some(data) = frame.data_ref() else {
                 continue;
             };
             page.extend_from_slice(data);
             if !self.budget.hold_more(&mut held, page.len()) {
-                return Err(Wrong::other(
-                    "there is no room for its page among those of other lists",
-                ));
+                return Err(Wrong {
+                    failure: Failure::PageTooLarge,
+                    ..Wrong::other("there is no room for its page among those of other lists")
+                });
             }
         }
         let now = Instant::now();
@@ -402,10 +403,12 @@ impl Informer {
     }
 
     fn note_trouble(&self, trouble: &Trouble) {
-        let cluster = self.client.key().shown();
-        match trouble.failures {
-            1 => tracing::info!(%cluster, %trouble, "an informer fails"),
-            failures => tracing::debug!(%cluster, %trouble, failures, "an informer fails still"),
+        let (cluster, failures) = (self.client.key().shown(), trouble.failures);
+        // What is below HTTP concerns the cluster, which says so itself.
+        if failures == 1 && trouble.status.is_some() {
+            tracing::info!(%cluster, %trouble, "an informer fails");
+        } else {
+            tracing::debug!(%cluster, %trouble, failures, "an informer fails");
         }
     }
 
@@ -482,6 +485,23 @@ impl Wrong {
             next = source.source();
         }
         Self::other(&shortened(&text))
+    }
+
+    /// A page beyond the client's limit is as one for which there is no room.
+    fn of_call(error: &kube::Error) -> Self {
+        let wrong = Self::of(error);
+        let kube::Error::Service(below) = error else {
+            return wrong;
+        };
+        match below.downcast_ref() {
+            Some(TransportError::TooLarge {
+                what: Part::List, ..
+            }) => Self {
+                failure: Failure::PageTooLarge,
+                ..wrong
+            },
+            _ => wrong,
+        }
     }
 
     fn refused(status: &Status, told: Option<Duration>) -> Self {

@@ -133,6 +133,8 @@ pub(crate) enum Failure {
     Forbidden,
     /// There is no room for what there is.
     OverBudget,
+    /// A page is larger than there is room for.
+    PageTooLarge,
     /// Whatever else: another status, a broken connection, nonsense.
     Other,
 }
@@ -306,6 +308,10 @@ impl Machine {
     /// Takes what came.
     pub(crate) fn hear(&mut self, now: Instant, heard: Heard) -> Then {
         match &mut self.state {
+            // What was there is gone, whatever was to be asked next.
+            State::Idle { .. } if matches!(heard, Heard::Failed(Failure::OverBudget)) => {
+                self.fail(now, Failure::OverBudget)
+            }
             State::Idle { .. } => Then::Nothing,
             State::Stream { heard: last, .. } => {
                 *last = now;
@@ -478,6 +484,8 @@ impl Machine {
         let resumes = matches!(self.state, State::Watch(_));
         match failure {
             Failure::Expired | Failure::TooLarge => return self.anew(now, Why::Failed(failure)),
+            // The next is smaller.
+            Failure::PageTooLarge => self.options.page = (self.options.page / 2).max(1),
             // What comes under this name later is another collection.
             Failure::Missing | Failure::OverBudget => self.version = None,
             _ => (),

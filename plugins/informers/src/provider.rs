@@ -29,6 +29,9 @@ use crate::{
 
 /// Keeps the declared kinds of each cluster at hand. Requires a [`KubeClient`].
 ///
+/// A connection that follows another to the same cluster goes on from its objects, as far as
+/// [`EndOptions::warm_bytes`](clustercache::options::EndOptions::warm_bytes) (64 MiB a cluster) has room for them after an outage.
+///
 /// ```
 /// use clustercache::ClusterCache;
 /// use clustercache_client::KubeClient;

@@ -196,6 +196,29 @@ fn pages_are_asked_for_one_after_the_other_and_count_when_they_are_all_there() {
 }
 
 #[test]
+fn a_page_that_is_too_large_is_followed_by_a_list_in_smaller_ones() {
+    let mut rig = Rig::new(Way::Pages);
+    for expected in [500, 250, 125, 62, 31, 15, 7, 3, 1, 1] {
+        let limit = expected;
+        assert_eq!(rig.ask(), Request::Page { limit, next: None });
+        let _ = rig.fail(Failure::PageTooLarge);
+    }
+}
+
+#[test]
+fn what_there_is_no_room_for_is_listed_anew_and_never_watched_from_where_it_was() {
+    let mut rig = Rig::watching(7);
+    let _ = rig.fail(Failure::OverBudget);
+    assert!(rig.wait() >= SECOND * 60);
+    assert!(is_list(&rig.ask()));
+    // Also if that is found when nothing is in flight.
+    let mut rig = Rig::watching(7);
+    let _ = rig.hear(Heard::Ended);
+    let _ = rig.fail(Failure::OverBudget);
+    assert!(is_list(&rig.ask()));
+}
+
+#[test]
 fn a_kind_without_versions_is_listed_with_backoff_and_never_watched_from_nothing() {
     let mut rig = Rig::new(Way::Pages);
     for nothing in ["", "0"] {

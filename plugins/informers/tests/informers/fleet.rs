@@ -108,6 +108,26 @@ async fn lists_that_say_nothing_hold_up_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_that_are_larger_than_the_budget_are_made_smaller() {
+    let cluster = FakeCluster::start("large").unwrap();
+    fill(&cluster, 200);
+    let pages = Fault::status(422).verb(Verb::Watch).resource("pods");
+    cluster.api().inject(pages);
+    let mut budgets = Budgets::default();
+    budgets.list_bytes = 32 << 10;
+    let informers = Informers::new()
+        .loop_options(quick())
+        .budgets(budgets)
+        .kind(Kind::<Pod>::new());
+    let rig = Rig::on(cluster, informers);
+    rig.give(rig.cluster.access().credential);
+    rig.connected().await;
+    assert_eq!(rig.pods().len(), 200);
+    assert!(rig.lists("pods") > 4, "one page was no page");
+    rig.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_beyond_the_budget_of_cached_bytes_says_so_and_no_other_suffers() {
     let cluster = FakeCluster::start("over").unwrap();
     fill(&cluster, 100);
