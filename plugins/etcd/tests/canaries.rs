@@ -243,10 +243,10 @@ fn after_a_signature_no_memory_of_ours_has_the_key_of_the_ca() {
         let needles = needles(&key);
         assert!(memory::count(&needles[0]) > 0, "{make}: it would be seen");
         let issuer = EtcdIssuer::ca("it", ca, std::mem::take(&mut *key));
-        let issued = issue_once(issuer, KeyAlgorithm::Ed25519).unwrap();
+        let made = issue_once(issuer, KeyAlgorithm::Ed25519).unwrap();
         let left = needles.map(|needle| memory::count(&needle));
         assert_eq!(left, [0, 0], "{make}, {convert}: PEM, number");
-        drop(issued);
+        drop(made);
     }
 }
 
@@ -301,7 +301,7 @@ mod memory {
 
     /// How often it is in what this process has written.
     pub(super) fn count(needle: &Needle) -> usize {
-        overwrite_stack();
+        overwrite_stack(32);
         let memory = File::open("/proc/self/mem").expect("our own memory");
         let maps = fs::read_to_string("/proc/self/maps").expect("our own memory");
         let areas = maps.lines().filter_map(area);
@@ -352,7 +352,11 @@ mod memory {
 
     /// What calls have left below us: the crypto library's own is there too, which nobody can wipe.
     #[inline(never)]
-    fn overwrite_stack() {
-        black_box(&mut [0_u8; 256 << 10]);
+    fn overwrite_stack(frames: usize) {
+        let mut frame = [0_u8; 8 << 10];
+        if frames > 0 {
+            overwrite_stack(frames - 1);
+        }
+        black_box(&mut frame);
     }
 }

@@ -102,7 +102,7 @@ impl Transport {
             let counted = matches!(class, Class::Probe(_)).then(|| line.withheld());
             let lease = before(&mut end, line.checkout(class)).await;
             if let Some(counted) = counted {
-                sends.withheld += line.withheld() - counted;
+                sends.withheld += line.withheld().saturating_sub(counted);
             }
             let mut lease = match lease {
                 Err(Ending::Deadline(after)) => return Err(no_connection(line, after)),

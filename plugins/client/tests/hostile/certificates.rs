@@ -102,7 +102,7 @@ async fn a_server_with_another_certificate_is_refused_and_each_reason_is_told_ap
     rig.end().await;
 }
 
-/// A ServerHello of that time, with a cipher of that time; and an alert that says which version it is not.
+/// A `ServerHello` of that time, with a cipher of that time; and an alert that says which version it is not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_of_tls_1_1_is_refused_and_told_apart() {
     let body = [&[3, 2][..], &[7; 32], &[0, 0x00, 0x2f, 0]].concat();

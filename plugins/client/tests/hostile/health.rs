@@ -191,10 +191,7 @@ async fn a_new_connection_is_what_readyz_and_then_version_say() {
                 rig.until(key, |state| shows(state, stage, expected)).await;
                 let asked = server.counts().requests_to("/version") > 0;
                 assert_eq!(asked, asks_for_version(pair.0), "{pair:?}");
-            }
-            rig.look();
-            for (_, (key, _)) in &clusters {
-                rig.source.remove(key);
+                rig.remove(key);
             }
         }
         rig.end().await;
@@ -232,10 +229,7 @@ async fn a_connection_that_was_up_is_what_readyz_and_then_version_say() {
                     }
                 };
                 soon(format!("{pair:?}"), shown).await;
-            }
-            rig.look();
-            for (_, key, _) in &clusters {
-                rig.source.remove(key);
+                rig.remove(key);
             }
         }
         rig.end().await;

@@ -119,7 +119,7 @@ async fn honest(rig: &mut Rig) -> Duration {
             continue;
         };
         assert_eq!(text.len() as u64, FRAMES);
-        price = (processors() - before.1) / kibibytes(server.counts().sent - before.0);
+        price = processors().saturating_sub(before.1) / kibibytes(server.counts().sent - before.0);
         left -= 1;
     }
     rig.remove(&key);
@@ -159,7 +159,7 @@ async fn a_flood_on_a_new_connection_is_bounded() {
         ears::shows(&error.message);
         rig.remove(&key);
         let counts = soon(name, server.when(|counts| counts.open == 0)).await;
-        was_bounded(name, &counts, processors() - before, honest);
+        was_bounded(name, &counts, processors().saturating_sub(before), honest);
     }
     rig.end().await;
 }
@@ -188,7 +188,7 @@ async fn a_flood_in_place_of_an_answer_ends_its_connection_and_not_the_cluster()
         let connected = rig.connected(&key).await;
         assert_eq!(connected.generation().unwrap(), life, "{name}");
         let counts = server.counts();
-        was_bounded(name, &counts, processors() - before, honest);
+        was_bounded(name, &counts, processors().saturating_sub(before), honest);
         // A probe on a busy machine may have one of its own.
         let most = 6 + counts.requests_to("/readyz");
         assert!(counts.connections < most, "{name}: {counts:?}");

@@ -166,7 +166,7 @@ impl Permit for Late {
     }
 
     async fn evicted(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
