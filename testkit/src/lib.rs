@@ -3,7 +3,7 @@
 //! [`fleet`] starts fake API servers with real TLS on loopback, which list, watch and break on command. [`api`] is one of them
 //! without its network: a tower service in memory.
 //! [`real`] starts real kube-apiservers over one real etcd. [`cache`] is a `ClusterCache` whose clusters a unit test holds in its hand.
-//! [`guard`] fails tests in which a provider panicked. [`hostile`] is a server that misbehaves on command.
+//! [`guard`] fails tests in which a provider panicked, [`ears`] hear all that is logged. [`hostile`] is a server that misbehaves on command.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
@@ -33,6 +33,7 @@
 
 pub mod api;
 pub mod cache;
+pub mod ears;
 pub mod fleet;
 pub mod guard;
 pub mod hostile;

@@ -113,6 +113,11 @@ impl ClusterCa {
         })
     }
 
+    /// Its common name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The authority's certificate, as a kubeconfig's `certificate-authority-data` holds it before base64.
     pub fn pem(&self) -> String {
         self.certificate.pem()
@@ -125,19 +130,34 @@ impl ClusterCa {
 
     /// A server certificate for `localhost`, `kubernetes.default.svc` and `127.0.0.1`.
     pub fn server(&self, validity: Validity) -> Result<Leaf, PkiError> {
-        let names = ["localhost", "kubernetes.default.svc"]
-            .into_iter()
-            .filter_map(|name| name.try_into().ok());
+        self.server_at(&[IpAddr::V4(Ipv4Addr::LOCALHOST)], validity)
+    }
+
+    /// A server certificate for `localhost`, `kubernetes.default.svc` and these addresses.
+    pub fn server_at(&self, addresses: &[IpAddr], validity: Validity) -> Result<Leaf, PkiError> {
+        self.server_named(
+            &["localhost", "kubernetes.default.svc"],
+            addresses,
+            validity,
+        )
+    }
+
+    /// A server certificate for these names and addresses. What is no name is left out.
+    pub fn server_named(
+        &self,
+        names: &[&str],
+        addresses: &[IpAddr],
+        validity: Validity,
+    ) -> Result<Leaf, PkiError> {
         let mut params = leaf_params(
             "kube-apiserver",
             None,
             validity,
             ExtendedKeyUsagePurpose::ServerAuth,
         );
-        params.subject_alt_names = names.map(SanType::DnsName).collect();
-        params
-            .subject_alt_names
-            .push(SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        let names = names.iter().filter_map(|name| (*name).try_into().ok());
+        let addresses = addresses.iter().copied().map(SanType::IpAddress);
+        params.subject_alt_names = names.map(SanType::DnsName).chain(addresses).collect();
         self.sign(&params, "kube-apiserver")
     }
 

@@ -27,6 +27,9 @@ async fn a_fleet_that_ended_leaves_no_task_and_no_descriptor() {
         }
         fleet[0].refuse();
         fleet[5].unplug();
+        fleet[3]
+            .when(|counters| counters.connections_open == 1)
+            .await;
         assert!(fleet[3].tasks() >= 1);
         let inside = fleet.clusters().to_vec();
         if round % 2 == 0 {

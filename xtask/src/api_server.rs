@@ -1,6 +1,6 @@
-//! Builds kube-apiserver and etcd from their Go modules, once for all checkouts.
+//! Builds kube-apiserver and etcd from their Go modules, and the clients in Go of the test kit, once for all checkouts.
 //!
-//! What is built, and from which modules, stands in `api-server/*/go.mod`. Two builds at once wait for each other, and
+//! What is built, and from which modules, stands in `api-server/*/go.mod` and `testkit/conformance/go.mod`. Two builds at once wait for each other, and
 //! one that is interrupted leaves nothing that looks finished.
 
 use std::env;
@@ -70,6 +70,25 @@ pub(crate) fn ensure() -> Result<Assets> {
     Ok(assets)
 }
 
+/// The clients in Go with which the tests ask the API server in memory: that of the cache, or built now.
+pub(crate) fn ensure_go_clients() -> Result<PathBuf> {
+    let folder = api_server_cache::go_clients_dir()
+        .with_context(|| format!("no cache folder: set {}", api_server_cache::CACHE_VARIABLE))?;
+    let program = folder.join("go-clients");
+    if program.is_file() {
+        return Ok(program);
+    }
+    if !tools::answers("go", &["version"]) {
+        bail!("Go is missing");
+    }
+    fs::create_dir_all(&folder)?;
+    let _lock = lock(&folder)?;
+    remove_partials(&folder)?;
+    go_build(&program, "testkit/conformance", ".", "")?;
+    remove_partials(&folder)?;
+    Ok(program)
+}
+
 /// Held until it is dropped, also by the death of this process.
 fn lock(folder: &Path) -> Result<File> {
     let path = folder.join("lock");
@@ -97,16 +116,26 @@ fn remove_partials(folder: &Path) -> Result<()> {
 }
 
 fn build(program: &Path, module: &str, package: &str, version: &str) -> Result<()> {
+    go_build(
+        program,
+        &format!("xtask/api-server/{module}"),
+        package,
+        version,
+    )
+}
+
+/// Builds a program of a module in this repository.
+fn go_build(program: &Path, module: &str, package: &str, version: &str) -> Result<()> {
     // Whoever had the lock before may have made it.
     if program.is_file() {
         return Ok(());
     }
-    eprintln!("building {package}: a few minutes, once");
+    eprintln!("building {package} of {module}: a few minutes, once");
     let start = Instant::now();
     // A name of its own: the Go of a build that was killed may still be writing.
     let partial = program.with_extension(format!("{}.partial", process::id()));
     let status = workspace::command("go")
-        .current_dir(workspace::root().join("xtask/api-server").join(module))
+        .current_dir(workspace::root().join(module))
         .args(["build", "-trimpath", "-ldflags"])
         .arg(format!("-s -w{version}"))
         .arg("-o")

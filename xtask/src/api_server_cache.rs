@@ -1,7 +1,7 @@
-//! Which versions of kube-apiserver and etcd are wanted, and the folder that keeps them once they are built.
+//! Which versions of kube-apiserver and etcd are wanted, and the folders that keep them, and the clients in Go, once they are built.
 //!
 //! The versions stand in one place only: the `go.mod` files beside this crate. The test kit includes this very file, so
-//! that what `cargo xtask api-server` builds is what the tests look for.
+//! that what `cargo xtask api-server` and `cargo xtask go-clients` build is what the tests look for.
 
 use std::env;
 use std::ffi::OsString;
@@ -45,6 +45,29 @@ pub(crate) fn api_server_dir() -> Option<PathBuf> {
         etcd_version()
     );
     Some(cache_root()?.join("api-server").join(versions))
+}
+
+/// What the clients in Go are built of (`testkit/conformance`).
+const GO_CLIENTS: [&str; 3] = [
+    include_str!("../../testkit/conformance/main.go"),
+    include_str!("../../testkit/conformance/go.mod"),
+    include_str!("../../testkit/conformance/go.sum"),
+];
+
+/// The folder that holds the program `go-clients`, as these sources make it.
+pub(crate) fn go_clients_dir() -> Option<PathBuf> {
+    // FNV-1a: it tells one text from another, and no more.
+    let hash = GO_CLIENTS
+        .iter()
+        .flat_map(|text| text.bytes())
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    Some(
+        cache_root()?
+            .join("go-clients")
+            .join(format!("{hash:016x}")),
+    )
 }
 
 /// The version that a `go.mod` requires of a module; a file of ours without it would be a mistake in this repository.

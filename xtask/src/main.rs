@@ -1,7 +1,7 @@
 //! `cargo xtask …`: set-up and checks for whoever works on clustercache.
 //!
-//! `test` is what a user runs, `ci` is what a change must pass, `api-server` builds what the tests of real API servers
-//! need. Each gets by itself what it needs; what it cannot get it leaves out, and says so at its end.
+//! `test` is what a user runs, `ci` is what a change must pass, `api-server` and `go-clients` build what tests run
+//! that others wrote. Each gets by itself what it needs; what it cannot get it leaves out, and says so at its end.
 
 mod api_server;
 mod api_server_cache;
@@ -23,6 +23,7 @@ const USAGE: &str = "\
 cargo xtask test          every test, with the real API servers where they can be had
 cargo xtask ci [--fast]   test, format, clippy, docs, each crate alone, examples (not with --fast), cargo deny
 cargo xtask api-server    build kube-apiserver and etcd once, and print where they are
+cargo xtask go-clients    build the clients in Go once that the tests of the API server in memory run, and print where they are
 
 KUBEBUILDER_ASSETS        a folder with kube-apiserver and etcd, used in place of ones built here
 CLUSTERCACHE_CACHE        where what is built and installed is kept, in place of the user's cache folder";
@@ -49,6 +50,10 @@ fn run(arguments: &[&str]) -> Result<ExitCode> {
             let assets = api_server::ensure()?;
             println!("{}", assets.kube_apiserver().display());
             println!("{}", assets.etcd().display());
+            return Ok(ExitCode::SUCCESS);
+        }
+        ["go-clients"] => {
+            println!("{}", api_server::ensure_go_clients()?.display());
             return Ok(ExitCode::SUCCESS);
         }
         [] | ["help" | "--help" | "-h"] => {

@@ -5,14 +5,19 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 use kube::{
+    client::Body,
     core::GroupVersionKind,
     discovery::{ApiCapabilities, ApiResource},
 };
 use tokio::runtime::Handle;
+use tower::Service;
 
 use crate::{
-    Deadlines, Discovery, DiscoveryError, ServerVersion,
+    Deadlines, Discovery, DiscoveryError, ServerVersion, TransportError,
     about::About,
     discovery::{Ask, Known},
     provider::Lasting,
@@ -25,6 +30,9 @@ pub struct ClusterClient {
     kind: Kind,
     lasting: Arc<Lasting>,
 }
+
+/// The body of an answer, as it comes.
+pub type AnswerBody = UnsyncBoxBody<Bytes, kube::Error>;
 
 enum Kind {
     Ours(Box<Ours>),
@@ -69,6 +77,37 @@ impl ClusterClient {
         match &self.kind {
             Kind::Ours(ours) => ours.bulk().clone(),
             Kind::Given(client) => client.clone(),
+        }
+    }
+
+    /// Sends a request as it is, and hands its answer on as it comes: for those who read answers themselves, a piece at a time. It has the
+    /// deadlines, limits and turns of every call, and takes no place in the queue of a `kube::Client`. An answer that is a refusal is an
+    /// answer too.
+    ///
+    /// ```no_run
+    /// # async fn example(client: &clustercache_client::ClusterClient) -> Result<(), Box<dyn std::error::Error>> {
+    /// use http_body_util::BodyExt;
+    /// use kube::client::Body;
+    ///
+    /// let request = http::Request::get("/api/v1/pods?watch=true").body(Body::empty())?;
+    /// let mut body = client.send(request).await?.into_body();
+    /// while let Some(frame) = body.frame().await {
+    ///     println!("{:?}", frame?.data_ref().map(|data| data.len()));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn send(&self, request: Request<Body>) -> kube::Result<Response<AnswerBody>> {
+        let failed = |error: TransportError| kube::Error::Service(Box::new(error));
+        match &self.kind {
+            Kind::Ours(ours) => {
+                let answer = ours.transport.clone().call(request).await.map_err(failed)?;
+                Ok(answer.map(|body| body.map_err(failed).boxed_unsync()))
+            }
+            Kind::Given(client) => {
+                let answer = client.send(request).await?;
+                Ok(answer.map(BodyExt::boxed_unsync))
+            }
         }
     }
 

@@ -68,7 +68,7 @@ mod status;
 mod transport;
 mod version;
 
-pub use client::ClusterClient;
+pub use client::{AnswerBody, ClusterClient};
 pub use counts::RequestCounts;
 pub use deadlines::Deadlines;
 pub use dialer::{ByteStream, Destination, Dialer, TcpDialer};

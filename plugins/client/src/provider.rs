@@ -195,7 +195,7 @@ impl ClusterResource for KubeClient {
         // Boxed: while a fleet connects, most wait above.
         let check = Box::pin(async {
             let transport = &transport;
-            check(&mut Pooled { transport, until }).await
+            check(&mut Pooled::new(transport, until)).await
         });
         check.await.map_err(of)?;
         cx.alive().answered();
@@ -231,7 +231,7 @@ impl HealthCheck for KubeClient {
         };
         let until = Instant::now() + self.deadlines.probe;
         match cx.route() {
-            Route::Pooled => check(&mut Pooled { transport, until }).await,
+            Route::Pooled => check(&mut Pooled::new(transport, until)).await,
             Route::Fresh => {
                 // Boxed: a dial is large, and most probes have none.
                 let fresh = Box::pin(transport.fresh(cx, until)).await;
@@ -256,14 +256,29 @@ fn of(error: CheckError) -> InitError {
 
 /// Asks over the connections that calls use.
 pub(crate) struct Pooled<'a> {
-    pub(crate) transport: &'a Transport,
-    pub(crate) until: Instant,
+    transport: &'a Transport,
+    until: Instant,
+    /// Of all its questions together.
+    withheld: Duration,
+}
+
+impl<'a> Pooled<'a> {
+    pub(crate) fn new(transport: &'a Transport, until: Instant) -> Self {
+        Self {
+            transport,
+            until,
+            withheld: Duration::ZERO,
+        }
+    }
 }
 
 #[async_trait]
 impl Ask for Pooled<'_> {
     async fn ask(&mut self, path: &'static str) -> Result<Reply, TransportError> {
-        self.transport.ask(path, self.until).await
+        let Self {
+            transport, until, ..
+        } = *self;
+        transport.ask(path, until, &mut self.withheld).await
     }
 }
 

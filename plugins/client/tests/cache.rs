@@ -7,8 +7,8 @@ use clustercache::{
     Phase, Upsert,
 };
 use clustercache_client::{
-    ClientExt, ClusterClientExt, Deadlines, KubeClient, Limits, RateLimit, RequestCounts,
-    TransportError,
+    ClientExt, ClusterClient, ClusterClientExt, Deadlines, KubeClient, Limits, RateLimit,
+    RequestCounts, TransportError,
 };
 use clustercache_testkit::{
     cache::TestCache,
@@ -92,6 +92,17 @@ impl Rig {
     async fn connected(&self) -> clustercache::Cluster {
         let limit = Duration::from_secs(30);
         self.cache.wait_for(&self.key, limit).await.unwrap()
+    }
+
+    /// What a cluster says of itself comes by itself, and nobody is told: it is looked at with each request, of the health check if no other.
+    async fn until_known(&self, client: &ClusterClient) {
+        let known = async {
+            while client.server_version().is_none() || client.kube_system_uid().is_none() {
+                self.cluster.next_request(|_| true).await;
+            }
+        };
+        let limit = Duration::from_secs(30);
+        tokio::time::timeout(limit, known).await.unwrap();
     }
 
     async fn until(&self, holds: impl Fn(&ClusterState) -> bool) -> ClusterState {
@@ -254,14 +265,7 @@ async fn a_removed_cluster_leaves_no_connection() {
 async fn a_connected_clusters_version_and_uid_are_known_after_a_while() {
     let rig = Rig::start("about");
     let client = rig.connected().await.get::<KubeClient>().unwrap();
-    // It comes by itself, and nobody is told.
-    let known = async {
-        while client.server_version().is_none() || client.kube_system_uid().is_none() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let limit = Duration::from_secs(30);
-    tokio::time::timeout(limit, known).await.unwrap();
+    rig.until_known(&client).await;
     assert_eq!(client.server_version().unwrap().minor, 37);
 }
 
@@ -277,13 +281,7 @@ async fn what_a_cluster_does_not_say_of_itself_at_first_it_is_asked_again() {
         .await;
     assert!(client.server_version().is_none() && client.kube_system_uid().is_none());
     rig.cluster.answer_normally();
-    let known = async {
-        while client.server_version().is_none() || client.kube_system_uid().is_none() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let limit = Duration::from_secs(30);
-    tokio::time::timeout(limit, known).await.unwrap();
+    rig.until_known(&client).await;
 }
 
 #[tokio::test]

@@ -20,9 +20,13 @@ use clustercache_testkit::{
     guard::PanicGuard,
 };
 use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use serde_json::json;
 use tokio::{
-    io::{copy_bidirectional, duplex},
-    net::TcpStream,
+    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional, duplex},
+    net::{TcpListener, TcpStream},
+    time::timeout,
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -164,4 +168,53 @@ async fn a_forbidden_address_is_not_dialled_and_says_so_until_the_operator_allow
     give(AddressPolicy::tenant().allow("127.0.0.1/32".parse().unwrap()));
     cache.wait_for(&key, LIMIT).await.unwrap();
     assert_eq!(cluster.counters().connections_accepted, 1);
+}
+
+#[tokio::test]
+async fn a_pods_port_is_reached_beside_http_2() {
+    let cluster = FakeCluster::start("a").unwrap();
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web" },
+        "spec": { "nodeName": "here", "containers": [] },
+    });
+    cluster.put(pod).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let there = listener.local_addr().unwrap();
+    cluster.api().forward_port("default", "web", 8080, there);
+    let key = ClusterKey::named("a");
+    let source = MemorySource::new("test");
+    let access = access(&cluster, &cluster.url()).build().unwrap();
+    source.upsert(Upsert::ready(key.clone(), access));
+    let cache = start(&source, KubeClient::new());
+    cache.wait_for(&key, LIMIT).await.unwrap();
+
+    let pods: Api<Pod> = Api::default_namespaced(cache.client(&key).unwrap());
+    let carried = async {
+        let mut forwarded = pods.portforward("web", &[8080, 9]).await.unwrap();
+        let mut ours = forwarded.take_stream(8080).unwrap();
+        let (mut theirs, _) = listener.accept().await.unwrap();
+        let refused = forwarded.take_error(9).unwrap().await.unwrap();
+        assert!(refused.contains("refused"), "{refused}");
+        let bytes = vec![7; 100_000];
+        let mut back = vec![0; bytes.len()];
+        for _ in 0..2 {
+            let (sent, received) =
+                tokio::join!(ours.write_all(&bytes), theirs.read_exact(&mut back));
+            (sent.unwrap(), received.unwrap());
+            assert_eq!(back, bytes);
+            (ours.flush().await.unwrap(), back.fill(0));
+            let (sent, received) =
+                tokio::join!(theirs.write_all(&bytes), ours.read_exact(&mut back));
+            (sent.unwrap(), received.unwrap());
+            assert_eq!(back, bytes);
+        }
+        // The pool's connection has HTTP/2, which has no upgrades.
+        pods.get("web").await.unwrap();
+        assert_eq!(cluster.counters().connections_open, 2);
+        drop(theirs);
+        assert_eq!(ours.read(&mut back).await.unwrap(), 0);
+    };
+    timeout(LIMIT, carried).await.unwrap();
+    assert!(cache.shutdown().await.unwrap().is_clean());
+    timeout(LIMIT, cluster.connections_closed()).await.unwrap();
 }

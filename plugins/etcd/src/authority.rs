@@ -8,6 +8,7 @@ use rustls_pki_types::{CertificateDer, pem::PemObject};
 use sha2::{Digest, Sha256};
 use x509_parser::{
     certificate::X509Certificate,
+    extensions::ParsedExtension,
     prelude::{ASN1Time, FromDer},
 };
 
@@ -30,6 +31,8 @@ pub(crate) struct Authority {
     pub(crate) not_after: SystemTime,
     /// Its name, as it is written in the certificate.
     pub(crate) name: Vec<u8>,
+    /// What it calls its key, if it does.
+    pub(crate) key_identifier: Option<Vec<u8>>,
     pub(crate) signer: Signer,
 }
 
@@ -86,6 +89,7 @@ impl Bundle {
             certificate: certificate.clone(),
             not_after,
             name: parsed.subject().as_raw().to_vec(),
+            key_identifier: key_identifier(parsed),
             signer,
         })
     }
@@ -100,6 +104,14 @@ impl Bundle {
 /// SHA-256 of a certificate, as `openssl x509 -fingerprint -sha256` shows it.
 pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> [u8; 32] {
     Sha256::digest(certificate).into()
+}
+
+fn key_identifier(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {
+    let mut extensions = certificate.iter_extensions();
+    extensions.find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::SubjectKeyIdentifier(identifier) => Some(identifier.0.to_vec()),
+        _ => None,
+    })
 }
 
 fn public_key<'a>(certificate: &'a X509Certificate<'_>) -> &'a [u8] {

@@ -6,9 +6,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use pkcs8::{LineEnding, der::pem};
 use rcgen::{
-    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyUsagePurpose, SerialNumber,
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose,
+    SerialNumber,
 };
 use rustls::{
     ClientConfig, RootCertStore,
@@ -141,22 +142,16 @@ pub(crate) fn issue(
     let authority = bundle.authority(ca_key_pem, now)?;
     // Certificates know whole seconds only.
     let expires = seconds(now + wording.lifetime).min(authority.not_after);
-    let issuer = Issuer::from_ca_cert_der(&authority.certificate, authority.signer.pair());
-    let issuer = issuer.map_err(|_| AuthorityError::Name)?;
-    let signed =
-        params(wording, seconds(now - BACKDATED), expires)?.signed_by(key.public(), &issuer);
-    let signed = signed.map_err(|_| AuthorityError::Sign)?;
+    let params = params(wording, seconds(now - BACKDATED), expires)?;
+    let certificate = authority.sign(&params, key.public())?;
     let fingerprint = authority::fingerprint(&authority.certificate);
-    names_its_issuer(signed.der(), &authority.name)?;
     // The CA's key is wiped here, before anything else is done.
-    drop(issuer);
     drop(authority);
-    let certificate = signed.der().clone();
     let certified = CertifiedKey::new(vec![certificate.clone()], Arc::clone(key.signing()));
     Ok(IssuedCertificate {
         config: config(&bundle, certified)?,
         bundle_pem: text(bundle_pem)?,
-        pem: signed.pem(),
+        pem: as_pem(&certificate)?,
         certificate,
         key: Key::Made(key),
         issued: now,
@@ -257,14 +252,9 @@ fn params(
     Ok(params)
 }
 
-/// Names are compared byte for byte by whoever verifies: an issuer's that was written in another way would be nobody's.
-fn names_its_issuer(signed: &[u8], name: &[u8]) -> Result<(), AuthorityError> {
-    let mut places = signed.windows(name.len());
-    if places.any(|place| place == name) {
-        Ok(())
-    } else {
-        Err(AuthorityError::Name)
-    }
+fn as_pem(certificate: &CertificateDer<'_>) -> Result<String, AuthorityError> {
+    let pem = pem::encode_string("CERTIFICATE", LineEnding::LF, certificate);
+    pem.map_err(|_| AuthorityError::Sign)
 }
 
 fn config(bundle: &Bundle, certified: CertifiedKey) -> Result<Arc<ClientConfig>, AuthorityError> {

@@ -50,6 +50,7 @@ mod policy;
 mod private_key;
 mod provider;
 mod secrets;
+mod signed;
 mod source;
 mod tenant;
 mod value;

@@ -105,3 +105,42 @@ pub(crate) async fn generate(
     counts.key();
     Ok(key)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{num::NonZero, sync::mpsc, thread::available_parallelism};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_waits_longer_for_its_turn_than_it_may_be_old_is_made_once() {
+        let age = Duration::from_secs(2);
+        let wanted = Wanted {
+            algorithm: KeyAlgorithm::Ed25519,
+            rotation: 0,
+            max_age: Some(age),
+        };
+        let (cell, counts) = (Arc::<KeyCell>::default(), Arc::<EtcdKeyCounts>::default());
+        // Somebody else's keys have all turns.
+        let turns = available_parallelism().map_or(1, NonZero::get);
+        let others = (0..turns).map(|_| {
+            let (end, ended) = mpsc::channel::<()>();
+            let making = move || ended.recv().map_err(|_| IssueError::Retired);
+            tokio::spawn(work::run(Kind::Key, making));
+            end
+        });
+        let others: Vec<_> = others.collect();
+        let asked = tokio::spawn({
+            let (cell, counts) = (Arc::clone(&cell), Arc::clone(&counts));
+            async move { cell.get(wanted, &counts).await }
+        });
+        // Until it waits: one task after the other has its first turn.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::advance(age * 2).await;
+        drop(others);
+        asked.await.unwrap().unwrap();
+        assert_eq!(counts.keys(), 1);
+    }
+}

@@ -250,14 +250,15 @@ impl Tenant {
             return Ok(());
         }
         let is_ours = matches!(issuer.key, Credential::Ca(_));
+        let mut client_key = None;
         if is_ours && wanted.algorithm.is_slow() && !self.has_key(wanted) {
             // No CA's key waits for that.
             drop(issuer);
-            self.client_key(wanted).await?;
+            client_key = Some(self.client_key(wanted).await?);
             issuer = self.read().await?;
         }
         let digest = issuer.digest();
-        let certificate = self.made(issuer, wanted).await?;
+        let certificate = self.made(issuer, wanted, client_key).await?;
         self.take(certificate, digest, wanted.rotation)
     }
 
@@ -297,13 +298,17 @@ impl Tenant {
         &self,
         issuer: EtcdIssuer,
         wanted: Wanted,
+        client_key: Option<Arc<ClientKey>>,
     ) -> Result<IssuedCertificate, IssueError> {
         let EtcdIssuer {
             what, bundle, key, ..
         } = issuer;
         let made: Box<dyn FnOnce() -> _ + Send> = match key {
             Credential::Ca(ca_key) => {
-                let key = self.client_key(wanted).await?;
+                let key = match client_key {
+                    Some(key) => key,
+                    None => self.client_key(wanted).await?,
+                };
                 let wording = self.keeper.settings.wording.clone();
                 Box::new(move || certificate::issue(&bundle, &ca_key, key, &wording, wall::now()))
             }

@@ -1,4 +1,4 @@
-//! Bytes of keys are in no log of any crate (also at TRACE), no error, no `Debug` and no JSON.
+//! Bytes of keys are in no log of any crate (also at TRACE), no error, no `Debug` and no JSON; and in no memory when they are not needed any more.
 
 mod support;
 
@@ -9,8 +9,14 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use clustercache::ResourcePhase;
-use clustercache_etcd::{EtcdClientKey, EtcdIssuer, IssuedCertificate, MemoryIssuers};
-use clustercache_testkit::{pki::ClusterCa, real_or_skip};
+use clustercache_etcd::{
+    EtcdClientKey, EtcdIssuer, IssuedCertificate, KeyAlgorithm, MemoryIssuers, issue_once,
+};
+use clustercache_testkit::{
+    ears::{Listener, listen},
+    pki::ClusterCa,
+    real_or_skip,
+};
 use rustls_pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
 use serde_json::json;
 use support::{
@@ -18,76 +24,18 @@ use support::{
     management::{Management, ca_secret},
     until, up,
 };
-use tracing::{
-    Event, Metadata, Subscriber,
-    field::{Field, Visit},
-    span::{Attributes, Id, Record},
-};
-
-static HEARD: Mutex<String> = Mutex::new(String::new());
+use zeroize::Zeroizing;
 
 /// Keeps all that anybody logs.
-struct Ears;
+struct Heard(Mutex<String>);
 
-#[derive(Default)]
-struct Text(String);
+static HEARD: Heard = Heard(Mutex::new(String::new()));
 
-impl Visit for Text {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        let _ = write!(self.0, "{field}={value} ");
+impl Listener for Heard {
+    fn hear(&self, target: &str, text: &str) {
+        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = writeln!(heard, "{target}: {text}");
     }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        let _ = write!(self.0, "{field}={value:?} ");
-    }
-}
-
-fn hear(target: &str, text: &str) {
-    let mut heard = HEARD.lock().unwrap_or_else(PoisonError::into_inner);
-    let _ = writeln!(heard, "{target}: {text}");
-}
-
-impl Subscriber for Ears {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        let mut text = Text::default();
-        span.record(&mut text);
-        hear(span.metadata().target(), &text.0);
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, values: &Record<'_>) {
-        let mut text = Text::default();
-        values.record(&mut text);
-        hear("record", &text.0);
-    }
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text::default();
-        event.record(&mut text);
-        hear(event.metadata().target(), &text.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-impl log::Log for Ears {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        hear(record.target(), &record.args().to_string());
-    }
-
-    fn flush(&self) {}
 }
 
 /// Every form in which a key could show: a line of its PEM, its bytes in `Debug`, in hexadecimal, and in base64 wherever it may begin.
@@ -153,10 +101,7 @@ async fn from_secrets(ca: &ClusterCa) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_bytes_of_a_key_are_in_a_log_an_error_a_debug_or_json() {
-    tracing::subscriber::set_global_default(Ears).expect("nobody else listens");
-    log::set_logger(&Ears).expect("nobody else listens");
-    log::set_max_level(log::LevelFilter::Trace);
-
+    listen(&HEARD);
     let (ca, other) = (
         ClusterCa::new("etcd-ca").unwrap(),
         ClusterCa::new("etcd-ca").unwrap(),
@@ -218,11 +163,196 @@ async fn no_bytes_of_a_key_are_in_a_log_an_error_a_debug_or_json() {
     }
     cache.shutdown().await.unwrap();
     let shown = shown.concat();
-    let heard = HEARD.lock().unwrap().clone();
+    let heard = HEARD.0.lock().unwrap().clone();
     assert!(heard.contains("etcd client certificate"), "the ears hear");
     for form in secrets.iter().flat_map(|pem| forms(pem)) {
         assert!(!shown.contains(&form), "{form} in {shown}");
         let line = heard.lines().find(|line| line.contains(&form));
         assert_eq!(line, None, "{form}");
+    }
+}
+
+/// What is looked for of a private key in memory: a part of its PEM, and of its secret number.
+#[cfg(target_os = "linux")]
+fn needles(pem: &[u8]) -> [memory::Needle; 2] {
+    let lines = pem.split(|byte| *byte == b'\n');
+    let mut text = Zeroizing::new(Vec::with_capacity(pem.len()));
+    for line in lines.skip(1).take_while(|line| !line.starts_with(b"-")) {
+        text.extend_from_slice(line);
+    }
+    let mut der = Zeroizing::new(vec![0; pem.len()]);
+    let length = BASE64_STANDARD
+        .decode_slice(&*text, &mut der)
+        .expect("a key");
+    // By form and kind; what comes before it and after it is public.
+    let secret = match length {
+        0..=60 => 20,
+        61..=125 => 12,
+        126..=600 => 40,
+        _ => length * 2 / 5,
+    };
+    let number = &der[secret..secret + 20];
+    // On one line of 64.
+    let written = secret * 4 / 3 + 4;
+    let written = written / 64 * 64 + (written % 64).min(44);
+    [
+        memory::Needle::new(&text[written..written + 20]),
+        memory::Needle::new(number),
+    ]
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn after_a_signature_no_memory_of_ours_has_the_key_of_the_ca() {
+    if support::openssl("after_a_signature_no_memory_of_ours_has_the_key_of_the_ca").is_none() {
+        return;
+    }
+    // Made by another process: here it is where we have put it, and nowhere else.
+    for (make, convert) in [
+        (
+            "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out ca.key",
+            "pkcs8 -topk8 -nocrypt",
+        ),
+        (
+            "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out ca.key",
+            "rsa -traditional",
+        ),
+        (
+            "ecparam -name prime256v1 -genkey -noout -out ca.key",
+            "pkcs8 -topk8 -nocrypt",
+        ),
+        ("ecparam -name prime256v1 -genkey -noout -out ca.key", "ec"),
+        (
+            "genpkey -algorithm ed25519 -out ca.key",
+            "pkcs8 -topk8 -nocrypt",
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let make_ca = "req -x509 -new -key ca.key -subj /CN=etcd-ca -days 30 -out ca.crt \
+                       -addext basicConstraints=critical,CA:TRUE";
+        for line in [
+            make,
+            make_ca,
+            &format!("{convert} -in ca.key -out form.key"),
+        ] {
+            support::run_openssl(folder, line).unwrap();
+        }
+        let ca = std::fs::read(folder.join("ca.crt")).unwrap();
+        let mut key = Zeroizing::new(std::fs::read(folder.join("form.key")).unwrap());
+        let needles = needles(&key);
+        assert!(memory::count(&needles[0]) > 0, "{make}: it would be seen");
+        let issuer = EtcdIssuer::ca("it", ca, std::mem::take(&mut *key));
+        let issued = issue_once(issuer, KeyAlgorithm::Ed25519).unwrap();
+        let left = needles.map(|needle| memory::count(&needle));
+        assert_eq!(left, [0, 0], "{make}, {convert}: PEM, number");
+        drop(issued);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_a_cluster_is_another_one_no_memory_of_ours_has_the_key_of_the_old() {
+    let available = KeyAlgorithm::ALL.into_iter();
+    for algorithm in available.filter(|algorithm| algorithm.is_available()) {
+        let issuers = MemoryIssuers::new();
+        let (cache, source) =
+            cache(EtcdClientKey::per_cluster(issuers.clone()).algorithm(algorithm));
+        issuers.set(
+            &key("a"),
+            support::issuer(&ClusterCa::new("etcd-ca").unwrap()),
+        );
+        source.upsert(cluster("a", "one"));
+        let old = up(&cache, &key("a")).await;
+        let needles = needles(old.key_pem().as_bytes());
+        assert!(
+            memory::count(&needles[0]) > 0,
+            "{algorithm}: it would be seen"
+        );
+        source.upsert(cluster("a", "two"));
+        let new = after(&cache, &key("a"), &old).await;
+        assert!(memory::count(&needles[0]) > 0, "{algorithm}: we hold it");
+        drop(old);
+        let left = needles.map(|needle| memory::count(&needle));
+        assert_eq!(left, [0, 0], "{algorithm}: PEM, number");
+        drop(new);
+        cache.shutdown().await.unwrap();
+    }
+}
+
+/// This process's memory, as the kernel shows it: what was freed is there as it was left. It is looked at without a copy of what is looked for.
+#[cfg(target_os = "linux")]
+mod memory {
+    use std::{fs, fs::File, hint::black_box, os::unix::fs::FileExt};
+
+    /// Bytes that are looked for, none of them as it is.
+    pub(super) struct Needle(Vec<u8>);
+
+    impl Needle {
+        pub(super) fn new(bytes: &[u8]) -> Self {
+            assert!(bytes.len() >= 16, "of fewer there may be others");
+            Self(bytes.iter().map(|byte| !byte).collect())
+        }
+
+        fn is_at(&self, bytes: &[u8]) -> bool {
+            self.0.iter().zip(bytes).all(|(mine, byte)| *mine == !byte)
+        }
+    }
+
+    /// How often it is in what this process has written.
+    pub(super) fn count(needle: &Needle) -> usize {
+        overwrite_stack();
+        let memory = File::open("/proc/self/mem").expect("our own memory");
+        let maps = fs::read_to_string("/proc/self/maps").expect("our own memory");
+        let areas = maps.lines().filter_map(area);
+        areas
+            .map(|(from, to)| in_area(needle, &memory, from, to))
+            .sum()
+    }
+
+    /// Of memory that can be written, and is no file's.
+    fn area(line: &str) -> Option<(u64, u64)> {
+        let mut words = line.split_ascii_whitespace();
+        let (range, rights) = (words.next()?, words.next()?);
+        let (from, to) = range.split_once('-')?;
+        let is_no_file = words.nth(2)? == "0";
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let range = (number(from)?, number(to)?);
+        (rights.starts_with("rw") && is_no_file).then_some(range)
+    }
+
+    fn in_area(needle: &Needle, memory: &File, from: u64, to: u64) -> usize {
+        const STEP: usize = 1 << 20;
+        let length = needle.0.len();
+        let mut bytes = vec![0; STEP + length - 1];
+        let mut found = 0;
+        for at in (from..to).step_by(STEP) {
+            // What it read last is in this process as well.
+            bytes.fill(0);
+            let room = usize::try_from(to - at)
+                .unwrap_or(usize::MAX)
+                .min(bytes.len());
+            // Some areas cannot be read; nothing of ours is there.
+            let Ok(read) = memory.read_at(&mut bytes[..room], at) else {
+                continue;
+            };
+            let first = !needle.0[0];
+            let starts = bytes[..read]
+                .iter()
+                .enumerate()
+                .filter(|(_, byte)| **byte == first);
+            let places =
+                starts.filter(|(at, _)| needle.is_at(&bytes[*at..]) && at + length <= read);
+            found += places.count();
+        }
+        bytes.fill(0);
+        black_box(&bytes);
+        found
+    }
+
+    /// What calls have left below us: the crypto library's own is there too, which nobody can wipe.
+    #[inline(never)]
+    fn overwrite_stack() {
+        black_box(&mut [0_u8; 256 << 10]);
     }
 }

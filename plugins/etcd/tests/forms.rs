@@ -135,7 +135,8 @@ fn authority(folder: &Path, kind: &str, make: &str) -> anyhow::Result<PemPair> {
     // Names as kubeadm's, and as an operator's own.
     let subject = match kind {
         "rsa" => "/CN=etcd-ca",
-        "p256" => "/O=Example/OU=a/CN=etcd-ca",
+        "p256" => "/O=Example/OU=a/OU=b/OU=a/CN=etcd-ca",
+        "p384" => "/DC=example/DC=eu/OU=a+OU=b/CN=etcd-ca",
         _ => "/C=DE/O=Example/CN=etcd-ca",
     };
     run_openssl(

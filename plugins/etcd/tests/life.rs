@@ -233,12 +233,63 @@ async fn a_failed_renewal_keeps_the_old_and_says_so_and_the_end_takes_the_resour
 }
 
 fn page(cache: &clustercache::ClusterCache) -> String {
+    text(clustercache_metrics::CacheMetrics::new(cache).per_cluster())
+}
+
+fn text(metrics: clustercache_metrics::CacheMetrics) -> String {
     let registry = prometheus::Registry::new();
-    let metrics = clustercache_metrics::CacheMetrics::new(cache).per_cluster();
     registry.register(Box::new(metrics)).unwrap();
     prometheus::TextEncoder::new()
         .encode_to_string(&registry.gather())
         .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_certificates_and_failures_are_on_the_page_of_metrics() {
+    let issuers = MemoryIssuers::new();
+    for name in ["a", "b"] {
+        issuers.set(&key(name), issuer(&ca()));
+    }
+    let provider = EtcdClientKey::shared(issuers);
+    let keys = provider.keys();
+    let (cache, source) = cache(provider);
+    let page = || {
+        let metrics = clustercache_metrics::CacheMetrics::new(&cache);
+        text(metrics.etcd(keys.clone()))
+    };
+    let shows = |made: [u64; 3]| {
+        let page = page();
+        for (name, made) in ["keys", "certificates", "failures"].into_iter().zip(made) {
+            let line = format!("\nclustercache_etcd_{name}_total {made}\n");
+            assert!(page.contains(&line), "{line} in {page}");
+        }
+    };
+    shows([0, 0, 0]);
+    for name in ["a", "b"] {
+        source.upsert(cluster(name, name));
+        up(&cache, &key(name)).await;
+    }
+    shows([1, 2, 0]);
+    source.upsert(cluster("without", "issuer"));
+    until(&cache, &key("without"), |resource| resource.failures > 0).await;
+    cache.shutdown().await.unwrap();
+    let failures = keys.counts().failures();
+    assert!(failures > 0);
+    shows([1, 2, failures]);
+}
+
+/// No CA's key waits for it, and it is not made for that alone.
+#[cfg(feature = "rsa")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_key_of_one_certificate_is_made_once() {
+    let issuers = MemoryIssuers::new();
+    issuers.set(&key("a"), issuer(&ca()));
+    let provider = EtcdClientKey::per_certificate(issuers).algorithm(KeyAlgorithm::Rsa2048);
+    let keys = provider.keys();
+    let (cache, source) = cache(provider);
+    source.upsert(cluster("a", "one"));
+    up(&cache, &key("a")).await;
+    assert_eq!((keys.counts().keys(), keys.counts().certificates()), (1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,6 +7,8 @@ use std::{collections::HashMap, fmt};
 use clustercache::ClusterCache;
 #[cfg(feature = "client")]
 use clustercache_client::RequestCounts;
+#[cfg(feature = "etcd")]
+use clustercache_etcd::EtcdKeys;
 #[cfg(feature = "kubeconfig")]
 use clustercache_kubeconfig::KubeconfigFile;
 use prometheus::{
@@ -14,9 +16,9 @@ use prometheus::{
     proto::MetricFamily,
 };
 
-#[cfg(any(feature = "client", feature = "kubeconfig"))]
+#[cfg(any(feature = "client", feature = "etcd", feature = "kubeconfig"))]
 use crate::names;
-#[cfg(feature = "client")]
+#[cfg(any(feature = "client", feature = "etcd"))]
 use crate::page;
 use crate::{
     clusters, fleet,
@@ -50,6 +52,8 @@ pub struct CacheMetrics {
     requests: Option<Arc<RequestCounts>>,
     #[cfg(feature = "kubeconfig")]
     files: Vec<KubeconfigFile>,
+    #[cfg(feature = "etcd")]
+    etcd: Option<EtcdKeys>,
     descriptions: Vec<Desc>,
 }
 
@@ -74,6 +78,8 @@ impl CacheMetrics {
             requests: None,
             #[cfg(feature = "kubeconfig")]
             files: Vec::new(),
+            #[cfg(feature = "etcd")]
+            etcd: None,
             descriptions: described(FLEET).collect(),
         }
     }
@@ -148,6 +154,35 @@ impl CacheMetrics {
         self
     }
 
+    /// Also what an `EtcdClientKey` has made, and how often it failed to. Ask it for its keys before it is given away. When certificates end is
+    /// on the page without this.
+    ///
+    /// ```
+    /// use clustercache::{Builder, StartError};
+    /// use clustercache_etcd::{EtcdClientKey, MemoryIssuers};
+    /// use clustercache_metrics::CacheMetrics;
+    ///
+    /// fn start(builder: Builder, issuers: MemoryIssuers) -> Result<CacheMetrics, StartError> {
+    ///     let provider = EtcdClientKey::per_cluster(issuers);
+    ///     let keys = provider.keys();
+    ///     let cache = builder.optional(provider).start()?;
+    ///     Ok(CacheMetrics::new(&cache).etcd(keys))
+    /// }
+    /// # let _ = start;
+    /// ```
+    #[cfg(feature = "etcd")]
+    pub fn etcd(mut self, keys: EtcdKeys) -> Self {
+        if self.etcd.replace(keys).is_none() {
+            let added = [
+                &names::ETCD_KEYS,
+                &names::ETCD_CERTIFICATES,
+                &names::ETCD_FAILURES,
+            ];
+            self.descriptions.extend(described(&added));
+        }
+        self
+    }
+
     /// Another bound on the clusters that have series of their own, the first by key. `clustercache_clusters_without_series` says how many
     /// are left out.
     pub fn at_most(mut self, clusters: usize) -> Self {
@@ -198,6 +233,13 @@ impl Collector for CacheMetrics {
         #[cfg(feature = "kubeconfig")]
         if !self.files.is_empty() {
             page.many(&names::PROBLEMS, kubeconfig::problems(&self.files));
+        }
+        #[cfg(feature = "etcd")]
+        if let Some(counts) = self.etcd.as_ref().map(EtcdKeys::counts) {
+            page.one(&names::ETCD_KEYS, page::count(counts.keys()));
+            let certificates = page::count(counts.certificates());
+            page.one(&names::ETCD_CERTIFICATES, certificates);
+            page.one(&names::ETCD_FAILURES, page::count(counts.failures()));
         }
         clusters::gather(&self.cache, &census, &self.series, &mut page);
         page.families()

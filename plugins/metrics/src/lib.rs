@@ -68,6 +68,15 @@
 //! | --- | --- | --- | --- |
 //! | `clustercache_kubeconfig_problems` | gauge | `source`, `reason` | files, kubeconfigs and those that they name, that cannot be taken as they are now: `missing`, `not_a_file`, `too_large`, `empty`, `unreadable`, `no_answer`, `cut_off` or `refused` as a whole |
 //!
+//! With the feature `etcd`, and `CacheMetrics::etcd` (when certificates end is in the resource expiries above and below, and of which clusters a
+//! renewal fails in `clustercache_troubled_clusters` and the resource failures):
+//!
+//! | name | type | labels | what it says |
+//! | --- | --- | --- | --- |
+//! | `clustercache_etcd_keys_total` | counter | | private keys that were made for etcd client certificates |
+//! | `clustercache_etcd_certificates_total` | counter | | etcd client certificates that were signed, or taken as they were given |
+//! | `clustercache_etcd_failures_total` | counter | | attempts to have one that failed |
+//!
 //! # Single clusters
 //!
 //! On request only ([`per_cluster`](CacheMetrics::per_cluster)), each with `cluster_namespace` and `cluster_name`, and of so many clusters

@@ -137,6 +137,31 @@ pub(crate) static PROBLEMS: Metric = metric(
     "Files of kubeconfig sources that could not be taken as they are now.",
 );
 
+/// Of the etcd client certificates that `clustercache-etcd` makes.
+#[cfg(any(test, feature = "etcd"))]
+pub(crate) static ETCD_KEYS: Metric = metric(
+    "clustercache_etcd_keys_total",
+    Counter,
+    &[],
+    "Private keys that were made for etcd client certificates.",
+);
+
+#[cfg(any(test, feature = "etcd"))]
+pub(crate) static ETCD_CERTIFICATES: Metric = metric(
+    "clustercache_etcd_certificates_total",
+    Counter,
+    &[],
+    "Etcd client certificates that were signed, or taken as they were given.",
+);
+
+#[cfg(any(test, feature = "etcd"))]
+pub(crate) static ETCD_FAILURES: Metric = metric(
+    "clustercache_etcd_failures_total",
+    Counter,
+    &[],
+    "Attempts to have an etcd client certificate that failed.",
+);
+
 /// The labels of a cluster, as Cluster API names them.
 pub(crate) const NAMESPACE: &str = "cluster_namespace";
 pub(crate) const NAME: &str = "cluster_name";
@@ -162,7 +187,8 @@ mod tests {
     fn each_metric_is_documented_and_nothing_else_is() {
         let docs = include_str!("lib.rs");
         let alone = &[&WITHOUT_SERIES, &REQUESTS, &RETRIES, &PROBLEMS];
-        let all = [FLEET, PER_CLUSTER, CLUSTER_API, alone].concat();
+        let etcd = &[&ETCD_KEYS, &ETCD_CERTIFICATES, &ETCD_FAILURES];
+        let all = [FLEET, PER_CLUSTER, CLUSTER_API, alone, etcd].concat();
         for metric in &all {
             let line = line(metric);
             assert!(docs.lines().any(|text| text.starts_with(&line)), "{line}");

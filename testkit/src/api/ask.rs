@@ -72,7 +72,10 @@ impl Ask {
             (Target::Objects(_), Ok(verb)) => About::Objects(*verb),
             // A method that is not allowed counts as a write.
             (Target::Objects(_), Err(_)) => About::Objects(Verb::Update),
-            (Target::WhoAmI | Target::NoSuchResource | Target::Nowhere, _) => About::Other,
+            (
+                Target::WhoAmI | Target::NoSuchResource | Target::NoSuchPart(_) | Target::Nowhere,
+                _,
+            ) => About::Other,
         }
     }
 
@@ -83,12 +86,12 @@ impl Ask {
         }
     }
 
-    pub(super) fn verb(&self) -> Verb {
+    pub(crate) fn verb(&self) -> Verb {
         self.verb.as_ref().copied().unwrap_or(Verb::Get)
     }
 
     /// `pods`, `deployments.apps` or `pods/eviction`; empty for a path that is no object's.
-    pub(super) fn resource(&self) -> String {
+    pub(crate) fn resource(&self) -> String {
         let Some(place) = self.place() else {
             return String::new();
         };

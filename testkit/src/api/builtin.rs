@@ -36,10 +36,10 @@ fn all() -> [Kind; 16] {
     [
         kind("", "ConfigMap", "configmaps", &["cm"], true, false, common),
         kind("", "Event", "events", &["ev"], true, false, events),
-        kind("", "Namespace", "namespaces", &["ns"], false, true, with(&["name", "status.phase"])),
+        kind("", "Namespace", "namespaces", &["ns"], false, true, with(&["status.phase"])),
         kind("", "Node", "nodes", &["no"], false, true, with(&["spec.unschedulable"])),
-        kind("", "PersistentVolume", "persistentvolumes", &["pv"], false, true, Rules { fields: &["name"], ..returned }),
-        kind("", "PersistentVolumeClaim", "persistentvolumeclaims", &["pvc"], true, true, Rules { fields: &["name"], ..returned }),
+        kind("", "PersistentVolume", "persistentvolumes", &["pv"], false, true, returned),
+        kind("", "PersistentVolumeClaim", "persistentvolumeclaims", &["pvc"], true, true, returned),
         kind("", "Pod", "pods", &["po"], true, true, pods),
         kind("", "Secret", "secrets", &[], true, false, with(&["type"])),
         kind("", "Service", "services", &["svc"], true, true, Rules { fields: &["spec.clusterIP", "spec.type"], ..returned }),

@@ -116,9 +116,14 @@ fn resources(state: &State, group: &str, version: &str) -> Option<Value> {
     } else {
         format!("{group}/{version}")
     };
-    Some(json!({
+    let mut list = json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
-    }))
+    });
+    // As old as clients that knew of no version there.
+    if let Some(list) = list.as_object_mut().filter(|_| group.is_empty()) {
+        list.remove("apiVersion");
+    }
+    Some(list)
 }
 
 /// One kind with its parts, or a review, which has nothing to list.
@@ -132,6 +137,7 @@ struct Resource<'a> {
     short_names: &'a [&'static str],
     categories: &'static [&'static str],
     verbs: &'static [&'static str],
+    custom: bool,
     parts: Vec<Part<'a>>,
 }
 
@@ -165,6 +171,10 @@ const VERBS: &[&str] = &[
     "watch",
 ];
 
+const NAMESPACE_VERBS: &[&str] = &[
+    "create", "delete", "get", "list", "patch", "update", "watch",
+];
+
 fn served<'a>(
     state: &'a State,
     group: &'a str,
@@ -183,6 +193,7 @@ fn served<'a>(
         short_names: &[],
         categories: &[],
         verbs: &["create"],
+        custom: false,
         parts: Vec::new(),
     });
     kinds.map(|kind| resource(kind)).chain(review)
@@ -204,6 +215,8 @@ fn resource(kind: &Kind) -> Resource<'_> {
                 Some(("policy", "v1")),
                 &["create"][..],
             ));
+            let both = &["create", "get"];
+            parts.push(part("portforward", "PodPortForwardOptions", None, both));
         }
         "Namespace" if !kind.custom => parts.push(part("finalize", "Namespace", None, &["update"])),
         "ServiceAccount" if !kind.custom => {
@@ -237,7 +250,12 @@ fn resource(kind: &Kind) -> Resource<'_> {
         namespaced: kind.namespaced,
         short_names: &kind.short_names,
         categories: if all && !kind.custom { &["all"] } else { &[] },
-        verbs: if kind.custom { CUSTOM_VERBS } else { VERBS },
+        verbs: match kind.kind() {
+            _ if kind.custom => CUSTOM_VERBS,
+            "Namespace" => NAMESPACE_VERBS,
+            _ => VERBS,
+        },
+        custom: kind.custom,
         parts,
     }
 }
@@ -268,16 +286,20 @@ fn listed(resource: &Resource<'_>) -> Vec<Value> {
 /// As an `APIGroupDiscoveryList` has it: the parts within their object.
 fn aggregated(resource: &Resource<'_>) -> Value {
     let response = |group: &str, version: &str, kind: &str| json!({ "group": group, "version": version, "kind": kind });
+    // Built-in kinds say so only where it is not that of the document they stand in.
+    let own = if resource.custom {
+        (resource.group, resource.version)
+    } else {
+        ("", "")
+    };
     let mut value = json!({
         "resource": resource.plural, "singularResource": resource.singular, "verbs": resource.verbs,
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
-        "responseKind": response(resource.group, resource.version, resource.kind),
+        "responseKind": response(own.0, own.1, resource.kind),
     });
     names(&mut value, resource);
     let part = |part: &Part<'_>| {
-        let (group, version) = part
-            .group_version
-            .unwrap_or((resource.group, resource.version));
+        let (group, version) = part.group_version.unwrap_or(own);
         json!({
             "subresource": part.name, "verbs": part.verbs, "responseKind": response(group, version, part.kind),
         })

@@ -37,7 +37,6 @@ fn text(kind: &Kind, object: &Value, field: &str) -> String {
         }
     };
     match (&*kind.name, field) {
-        (_, "name") => at("metadata.name"),
         ("Node", "spec.unschedulable") | ("Pod", "spec.hostNetwork") => or(at(field), "false"),
         ("Event", "source") => or(at("source.component"), &at("reportingComponent")),
         _ => at(field),

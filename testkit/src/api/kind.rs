@@ -141,6 +141,11 @@ impl Kind {
         self.namespaced
     }
 
+    /// Whether it has a status subresource.
+    pub fn has_status(&self) -> bool {
+        self.status
+    }
+
     /// `v1`, or `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {

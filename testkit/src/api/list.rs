@@ -246,7 +246,9 @@ fn item(out: &mut BytesMut, object: &Object, form: Form) {
         out.put_slice(&answer::metadata_only(object));
     } else {
         out.put_u8(b'{');
-        out.put_slice(object.item());
+        for part in object.item() {
+            out.put_slice(part);
+        }
     }
 }
 

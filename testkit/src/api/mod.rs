@@ -42,6 +42,7 @@ mod discovery;
 mod evict;
 mod faults;
 mod fields;
+mod forward;
 mod journal;
 mod kind;
 mod list;
@@ -54,6 +55,7 @@ mod query;
 mod request;
 mod selector;
 mod serve;
+mod shared;
 mod status;
 mod store;
 mod strategic;
@@ -62,7 +64,7 @@ mod tokens;
 mod watch;
 mod write;
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -73,6 +75,7 @@ pub use self::{
     ask::Caller,
     builder::FakeApiBuilder,
     faults::{Fault, FaultId},
+    forward::PortForward,
     journal::{Entry, History},
     kind::Kind,
     request::Verb,
@@ -82,6 +85,7 @@ use self::{
     clock::{Clock, Dice},
     delete::DeleteOptions,
     faults::Faults,
+    forward::Forwards,
     journal::Journal,
     store::{State, Store},
     tokens::Tokens,
@@ -100,6 +104,7 @@ pub(crate) struct Shared {
     faults: Faults,
     journal: Journal,
     tokens: Tokens,
+    forwards: Forwards,
     /// Pods end by themselves when their grace is over.
     pods_end: bool,
     /// A pod with several budgets cannot be evicted.
@@ -165,6 +170,11 @@ impl FakeApi {
         tokens::authenticate(&self.shared, token)
     }
 
+    /// A number from 0 to 1, of this server's seed.
+    pub(crate) fn luck(&self) -> f64 {
+        self.shared.dice.luck()
+    }
+
     /// The namespaces that every cluster has; the UID of `kube-system` tells clusters apart.
     fn found(&self) {
         for name in ["default", "kube-system"] {
@@ -224,6 +234,23 @@ impl FakeApi {
         shared.store.with(finish).is_ok()
     }
 
+    /// Who is dialled from now on for a port of a pod, by whom asks for its `portforward`. Who stands for none refuses connections. The pod
+    /// must be there, on a node, when a client asks.
+    ///
+    /// ```
+    /// # use clustercache_testkit::api::FakeApi;
+    /// # let (api, etcd) = (FakeApi::new(), ([127, 0, 0, 1], 12379).into());
+    /// api.forward_port("kube-system", "etcd-a", 2379, etcd);
+    /// ```
+    pub fn forward_port(&self, namespace: &str, pod: &str, port: u16, to: SocketAddr) {
+        self.shared.forwards.set(namespace, pod, port, Some(to));
+    }
+
+    /// Nobody is dialled any more for a port of a pod: it refuses. Connections that there are go on.
+    pub fn refuse_port(&self, namespace: &str, pod: &str, port: u16) {
+        self.shared.forwards.set(namespace, pod, port, None);
+    }
+
     /// Ends a namespace as its controller does: all that is in it goes, finalizers or not. False if there is none.
     pub fn finish_namespace(&self, name: &str) -> bool {
         let namespaces = builtin::named("", "namespaces");
@@ -243,7 +270,7 @@ impl FakeApi {
         }
     }
 
-    /// Serves a custom kind no longer: its objects are gone, its watches end, its paths are 404.
+    /// Serves a custom kind no longer: its objects are deleted, finalizers or not, its watches are told so and end, its paths are 404.
     pub fn remove_kind(&self, group: &str, plural: &str) {
         let kind = Kind::custom(group, "", "").with_plural(plural);
         self.shared.store.with(|state| state.remove_kind(&kind));

@@ -1,23 +1,23 @@
-//! One object as it is kept: as the line that a watch sends of it.
+//! One object as it is kept: as the line that a watch sends of it, in two parts.
 //!
-//! Lists, gets and watches hand out slices of that one line, so that it is encoded once for all of them:
+//! Lists, gets and watches send copies of these, so that it is encoded once for all of them. What comes after the metadata is
+//! kept once for all objects, of whatever server, that have the same:
 //!
 //! ```text
 //! {"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7",…},"spec":…}}
-//! ╰─────── change ────────╯╰────────── head ─────────────╯╰──── metadata, version first ─────╯
+//! ╰─────── change ────────╯╰────────── head ─────────────╯╰──── metadata, version first ─────╯╰─ rest ─╯
 //! ```
 
 use std::{
     collections::BTreeMap,
     fmt,
-    ops::Range,
     sync::{Arc, OnceLock},
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Map, Value};
 
-use super::{fields::Fields, kind::Kind};
+use super::{fields::Fields, kind::Kind, shared::SharedBytes};
 
 /// What an event says of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +46,11 @@ pub(super) struct Object {
     pub(super) key: Arc<str>,
     pub(super) version: u64,
     change: Change,
-    line: Bytes,
-    /// In the line: from the `"` after the version's digits to the end of the metadata.
-    metadata: Range<usize>,
+    /// The line to the end of the metadata.
+    own: Box<[u8]>,
+    /// Where in that the version's digits end, before their `"`.
+    versioned: usize,
+    rest: SharedBytes,
     labels: OnceLock<BTreeMap<String, String>>,
     fields: OnceLock<Fields>,
 }
@@ -72,27 +74,23 @@ impl Object {
             _ => Map::new(),
         };
         metadata.remove("resourceVersion");
-        let mut line = BytesMut::with_capacity(512);
-        line.put_slice(change.head());
-        head(&mut line, &kind);
-        line.put_slice(METADATA);
-        line.put_slice(version.to_string().as_bytes());
-        let start = line.len();
-        line.put_u8(b'"');
-        members(&mut line, &metadata, true);
-        line.put_u8(b'}');
-        let end = line.len();
-        members(&mut line, &value, true);
-        line.put_u8(b'}');
-        line.put_slice(TAIL);
+        let mut own = begun(change, &kind, version);
+        let versioned = own.len();
+        own.put_u8(b'"');
+        members(&mut own, &metadata, true);
+        own.put_u8(b'}');
+        let mut rest = BytesMut::with_capacity(512);
+        members(&mut rest, &value, true);
+        rest.put_u8(b'}');
+        rest.put_slice(TAIL);
         Self {
             kind,
             key,
             version,
             change,
-            // Without the spare capacity: most objects are kept for long.
-            line: Bytes::copy_from_slice(&line),
-            metadata: start..end,
+            own: own[..].into(),
+            versioned,
+            rest: SharedBytes::new(&rest),
             labels: OnceLock::new(),
             fields: OnceLock::new(),
         }
@@ -100,58 +98,56 @@ impl Object {
 
     /// The same content, as of another change and version.
     pub(super) fn as_of(&self, change: Change, version: u64) -> Self {
-        let rest = &self.line[self.metadata.start..];
-        let mut line = BytesMut::with_capacity(self.line.len() + 24);
-        line.put_slice(change.head());
-        head(&mut line, &self.kind);
-        line.put_slice(METADATA);
-        line.put_slice(version.to_string().as_bytes());
-        let start = line.len();
-        line.put_slice(rest);
+        let mut own = begun(change, &self.kind, version);
+        let versioned = own.len();
+        own.put_slice(&self.own[self.versioned..]);
         Self {
             kind: self.kind.clone(),
             key: self.key.clone(),
             version,
             change,
-            line: line.freeze(),
-            metadata: start..start + self.metadata.len(),
+            own: own[..].into(),
+            versioned,
+            rest: self.rest.clone(),
             labels: OnceLock::new(),
             fields: OnceLock::new(),
         }
     }
 
-    /// The line of a watch, shared where the change is the one that it was encoded for.
+    /// The line of a watch.
     pub(super) fn line(&self, change: Change) -> Bytes {
-        if change == self.change {
-            return self.line.clone();
-        }
-        let mut line = BytesMut::with_capacity(self.line.len() + 8);
-        line.put_slice(change.head());
-        line.put_slice(&self.line[self.change.head().len()..]);
-        line.freeze()
+        [change.head(), self.beginning(), &self.rest]
+            .concat()
+            .into()
     }
 
     /// The whole object.
     pub(super) fn json(&self) -> Bytes {
-        self.line
-            .slice(self.change.head().len()..self.line.len() - TAIL.len())
+        [self.beginning(), self.to_end()].concat().into()
     }
 
-    /// As an item of a list: built-in kinds stand there without `kind` and `apiVersion`. What precedes the first item's
-    /// bytes is `{`.
-    pub(super) fn item(&self) -> &[u8] {
-        let head = if self.kind.custom {
-            1
+    /// As an item of a list, in two parts: built-in kinds stand there without `kind` and `apiVersion`. What precedes the first
+    /// item's bytes is `{`.
+    pub(super) fn item(&self) -> [&[u8]; 2] {
+        let own = if self.kind.custom {
+            &self.beginning()[1..]
         } else {
-            head_length(&self.kind)
+            self.metadata()
         };
-        &self.line[self.change.head().len() + head..self.line.len() - TAIL.len()]
+        [own, self.to_end()]
     }
 
     /// `"metadata":{…}`.
     pub(super) fn metadata(&self) -> &[u8] {
-        let start = self.change.head().len() + head_length(&self.kind);
-        &self.line[start..self.metadata.end]
+        &self.beginning()[head_length(&self.kind)..]
+    }
+
+    fn beginning(&self) -> &[u8] {
+        &self.own[self.change.head().len()..]
+    }
+
+    fn to_end(&self) -> &[u8] {
+        &self.rest[..self.rest.len() - TAIL.len()]
     }
 
     /// Decoded, with `kind` and `apiVersion`.
@@ -192,6 +188,16 @@ impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} at {}", self.kind.plural, self.key, self.version)
     }
+}
+
+/// A line up to the digits of the version.
+fn begun(change: Change, kind: &Kind, version: u64) -> BytesMut {
+    let mut line = BytesMut::with_capacity(512);
+    line.put_slice(change.head());
+    head(&mut line, kind);
+    line.put_slice(METADATA);
+    line.put_slice(version.to_string().as_bytes());
+    line
 }
 
 /// `{"kind":"Pod","apiVersion":"v1",`
@@ -257,7 +263,7 @@ mod tests {
         let event = parsed(&pod.line(Change::Added));
         assert_eq!(event["type"], "ADDED");
         assert_eq!(event["object"], parsed(&pod.json()));
-        let item = [b"{", pod.item()].concat();
+        let item = [b"{", &pod.item().concat()[..]].concat();
         assert_eq!(
             parsed(&item),
             json!({
@@ -289,9 +295,14 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_shared_where_nothing_differs() {
-        let pod = pod(Change::Modified);
-        let (first, second) = (pod.line(Change::Modified), pod.line(Change::Modified));
-        assert_eq!(first.as_ptr(), second.as_ptr());
+    fn objects_that_differ_in_their_metadata_only_share_the_rest() {
+        let one = pod(Change::Modified);
+        let mut value = one.value();
+        value["metadata"]["uid"] = "other".into();
+        let kind = one.kind.clone();
+        let other = Object::new(kind, "default/b".into(), Change::Added, 8, value);
+        let gone = one.as_of(Change::Deleted, 9);
+        assert_eq!(one.rest.as_ptr(), other.rest.as_ptr());
+        assert_eq!(one.rest.as_ptr(), gone.rest.as_ptr());
     }
 }

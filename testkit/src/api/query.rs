@@ -73,6 +73,7 @@ impl<'a> Query<'a> {
             .map_err(|wrong| Status::bad_request(format!("invalid resource version: {wrong}")))
     }
 
+    /// Of a watch, or of one object.
     pub(super) fn watch_version(&self) -> Result<Option<u64>, Status> {
         self.version().map_err(|wrong| Status::new(500, "", wrong))
     }

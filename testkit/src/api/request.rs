@@ -23,6 +23,18 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::Get,
+        Self::List,
+        Self::Watch,
+        Self::Create,
+        Self::Update,
+        Self::Patch,
+        Self::Delete,
+        Self::DeleteCollection,
+    ];
+
     /// As roles write it.
     pub fn name(self) -> &'static str {
         match self {
@@ -58,6 +70,8 @@ pub(super) enum Target {
     WhoAmI,
     /// A path of a group, a version or a kind that is not served.
     NoSuchResource,
+    /// A part that objects of this custom kind have not.
+    NoSuchPart(Place),
     Nowhere,
 }
 
@@ -135,15 +149,25 @@ impl Target {
             (false, false, _) => false,
             _ => true,
         };
-        if !scoped || !has_part(&kind, part) {
-            return Self::NoSuchResource;
+        // What serves custom kinds has no answer of the API where their scope is another.
+        if !scoped {
+            return if kind.custom {
+                Self::Nowhere
+            } else {
+                Self::NoSuchResource
+            };
         }
-        Self::Objects(Place {
+        let place = Place {
             kind,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             part: part.to_owned(),
-        })
+        };
+        match (has_part(&place.kind, part), place.kind.custom) {
+            (true, _) => Self::Objects(place),
+            (false, true) => Self::NoSuchPart(place),
+            (false, false) => Self::NoSuchResource,
+        }
     }
 }
 
@@ -151,7 +175,7 @@ fn has_part(kind: &Kind, part: &str) -> bool {
     match part {
         "" => true,
         "status" => kind.status,
-        "eviction" => kind.is("Pod"),
+        "eviction" | "portforward" => kind.is("Pod"),
         "token" => kind.is("ServiceAccount"),
         "finalize" => kind.is("Namespace"),
         _ => false,
@@ -163,7 +187,9 @@ pub(super) fn verb(method: &Method, target: &Target, query: &Query<'_>) -> Resul
     let place = match target {
         Target::Objects(place) => place,
         // What is not there is not there for any method, and health is told whoever asks how.
-        Target::NoSuchResource | Target::Nowhere | Target::Health => return Ok(Verb::Get),
+        Target::NoSuchResource | Target::NoSuchPart(_) | Target::Nowhere | Target::Health => {
+            return Ok(Verb::Get);
+        }
         Target::WhoAmI if *method == Method::POST => return Ok(Verb::Create),
         Target::Version | Target::Discovery if matches!(*method, Method::GET | Method::HEAD) => {
             return Ok(Verb::Get);
@@ -174,6 +200,11 @@ pub(super) fn verb(method: &Method, target: &Target, query: &Query<'_>) -> Resul
     let created_at = matches!(&*place.part, "eviction" | "token");
     let verb = match (method, one) {
         (_, true) if created_at => Some(Verb::Create).filter(|_| *method == Method::POST),
+        (_, true) if place.part == "portforward" => match *method {
+            Method::GET => Some(Verb::Get),
+            Method::POST => Some(Verb::Create),
+            _ => None,
+        },
         (&Method::GET | &Method::HEAD, true) => Some(Verb::Get),
         (&Method::GET | &Method::HEAD, false) if query.flag("watch") => Some(Verb::Watch),
         (&Method::GET | &Method::HEAD, false) => Some(Verb::List),
@@ -186,7 +217,8 @@ pub(super) fn verb(method: &Method, target: &Target, query: &Query<'_>) -> Resul
         (&Method::DELETE, true) if place.part.is_empty() => Some(Verb::Delete),
         (&Method::DELETE, false) => {
             let homeless = place.kind.namespaced && place.namespace.is_empty();
-            Some(Verb::DeleteCollection).filter(|_| !homeless)
+            // Not all namespaces at once.
+            Some(Verb::DeleteCollection).filter(|_| !homeless && !place.kind.is("Namespace"))
         }
         _ => None,
     };

@@ -23,7 +23,7 @@ use super::{
     ask::Ask,
     create,
     delete::{self, DeleteOptions, Deleted},
-    discovery, evict, list,
+    discovery, evict, forward, list,
     object::Object,
     patch::{self, PatchType},
     protobuf,
@@ -148,6 +148,7 @@ async fn serve<B: RequestBody>(
             ))
         }
         Target::NoSuchResource => Err(Status::no_such_path()),
+        Target::NoSuchPart(place) => Err(Status::not_found(&place.kind, &place.name)),
         Target::Nowhere => Ok(no_page()),
         Target::Objects(place) => objects(shared, ask, verb, place, headers, body).await,
     }
@@ -189,10 +190,16 @@ async fn objects<B: RequestBody>(
         form,
         include: Include::parse(query.text("includeObject"))?,
     };
+    if place.part == "portforward" {
+        return forward::forward(shared, ask, place, headers);
+    }
     match verb {
         Verb::List => list::list(shared, place, &query, form).await,
         Verb::Watch => watch::watch(shared, ask, place, &query, form).await,
         Verb::Get => {
+            if let Some(version) = query.watch_version()?.filter(|version| *version > 0) {
+                list::until(shared, place, version).await?;
+            }
             let object = shared
                 .store
                 .with(|state| state.get(&place.kind, &place.key()).cloned());

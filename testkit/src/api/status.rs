@@ -110,6 +110,21 @@ impl Status {
         Self::new(400, "BadRequest", message)
     }
 
+    /// Custom objects must say what they are.
+    pub(super) fn kind_missing(kind: &Kind, object: &Value) -> Self {
+        let body = object.to_string();
+        let beginning: String = body.chars().take(30).collect();
+        let shown = if beginning.len() < body.len() {
+            format!("{beginning} ...")
+        } else {
+            beginning
+        };
+        Self::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{body}' ({shown})",
+            kind.name
+        ))
+    }
+
     pub(super) fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
     }

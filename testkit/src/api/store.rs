@@ -147,17 +147,36 @@ impl State {
         if let Some(known) = known {
             return known.same(&kind);
         }
-        self.custom.push(Arc::new(kind));
+        // One that was there before under this name has no history here.
+        self.collections.remove(&kind);
+        let forgotten = Collection {
+            forgotten: self.version,
+            ..Collection::default()
+        };
+        let kind = Arc::new(kind);
+        self.collections.insert(kind.clone(), forgotten);
+        self.custom.push(kind);
         self.custom.sort();
         true
     }
 
-    /// Serves a custom kind no longer: its objects are gone, and its watches end.
+    /// Serves a custom kind no longer: its objects are deleted, finalizers or not, and its watches are told so and end.
     pub(super) fn remove_kind(&mut self, kind: &Kind) {
-        self.custom.retain(|custom| **custom != *kind);
-        if let Some(collection) = self.collections.remove(kind) {
-            self.version += 1;
-            self.woken.push(collection.news);
+        let place = self.custom.iter().position(|custom| **custom == *kind);
+        let Some(kind) = place.map(|place| self.custom.remove(place)) else {
+            return;
+        };
+        let keys: Vec<_> = self
+            .all(&kind, "")
+            .map(|object| object.key.clone())
+            .collect();
+        for key in keys {
+            self.delete(&kind, &key);
+        }
+        self.version += 1;
+        // What watches have still to read stays until the kind is back.
+        if let Some(collection) = self.collections.get(&kind) {
+            self.woken.push(collection.news.clone());
         }
     }
 

@@ -50,15 +50,24 @@ struct Watch {
     version: u64,
     /// What there was at the beginning, where that was asked for and not sent yet.
     initial: vec::IntoIter<Arc<Object>>,
-    ready: VecDeque<Bytes>,
+    ready: VecDeque<Line>,
     news: Arc<Notify>,
     signal: Signal,
     bookmarks: Option<Instant>,
+    /// The version that it began with: of that a bookmark says nothing new.
+    first: u64,
     initial_bookmark: bool,
     began: Instant,
     deadline: Instant,
     sent: u64,
     over: bool,
+}
+
+/// What is to be sent.
+enum Line {
+    /// Encoded when it is sent: an object is kept once, for however many who watch.
+    Event(Change, Arc<Object>),
+    Text(Bytes),
 }
 
 /// Starts a watch. An error is for a query that makes no sense, or a version that does not come; one that is too old is an
@@ -114,6 +123,7 @@ pub(super) async fn watch(
         news,
         signal,
         bookmarks: bookmarks.then(|| next_bookmark(now, deadline)),
+        first: version,
         initial_bookmark: initial_events == Some(true) && bookmarks,
         began: now,
         deadline,
@@ -205,7 +215,10 @@ impl Watch {
         if std::mem::take(&mut self.initial_bookmark) {
             return Some(self.bookmark(true));
         }
-        self.ready.pop_front()
+        Some(match self.ready.pop_front()? {
+            Line::Event(change, object) => self.view.event(change, &object, &self.shared),
+            Line::Text(line) => line,
+        })
     }
 
     /// Takes what is new out of the store, and says when to look again if nothing comes.
@@ -213,35 +226,34 @@ impl Watch {
         let now = Instant::now();
         let shared = self.shared.clone();
         let mut events = Vec::new();
-        let (newest, signal, due) = shared.store.with(|state| {
-            if !state.serves(&self.kind) {
-                self.over = true;
-            }
+        let (newest, signal, due, served) = shared.store.with(|state| {
             match state.since(&self.kind, self.version) {
                 Ok(later) => events.extend(later.take(BATCH).cloned()),
                 // It was too slow. A real server ends such a watch, and tells who resumes that it is too late.
                 Err(_) => self.over = true,
             }
-            (state.version(), state.signal, state.next_due())
+            let served = state.serves(&self.kind);
+            (state.version(), state.signal, state.next_due(), served)
         });
         if self.over {
             return None;
         }
         for event in &events {
             self.version = event.version;
-            if let Some(line) = self.seen(event) {
-                self.ready.push_back(line);
+            if let Some((change, object)) = self.seen(event) {
+                self.ready.push_back(Line::Event(change, object));
             }
         }
         if events.len() < BATCH {
-            self.over = signal.ends != self.signal.ends || now >= self.deadline;
+            self.over = !served || signal.ends != self.signal.ends || now >= self.deadline;
             self.version = newest.max(self.version);
             let asked = signal.bookmarks != self.signal.bookmarks;
             self.signal = signal;
             let due = self.bookmarks.is_some_and(|due| due <= now);
-            if self.bookmarks.is_some() && (due || asked) && !spoilt.without_bookmarks {
+            let wanted = asked || (due && self.version > self.first);
+            if self.bookmarks.is_some() && wanted && !spoilt.without_bookmarks {
                 let bookmark = self.bookmark(false);
-                self.ready.push_back(bookmark);
+                self.ready.push_back(Line::Text(bookmark));
             }
             if due {
                 self.bookmarks = Some(next_bookmark(now, self.deadline));
@@ -252,29 +264,28 @@ impl Watch {
     }
 
     /// What an event is to this watch, if anything.
-    fn seen(&mut self, event: &Event) -> Option<Bytes> {
+    fn seen(&self, event: &Event) -> Option<(Change, Arc<Object>)> {
         if !event.after.key.starts_with(&self.prefix) {
             return None;
         }
         if self.selector.is_empty() {
-            return Some(self.view.event(event.change, &event.after, &self.shared));
+            return Some((event.change, event.after.clone()));
         }
         let before = event
             .before
             .as_ref()
             .filter(|before| self.selector.matches(before));
         let is = event.change != Change::Deleted && self.selector.matches(&event.after);
-        let shared = self.shared.clone();
         match (before, is) {
-            (None, true) => Some(self.view.event(Change::Added, &event.after, &shared)),
-            (Some(_), true) => Some(self.view.event(Change::Modified, &event.after, &shared)),
+            (None, true) => Some((Change::Added, event.after.clone())),
+            (Some(_), true) => Some((Change::Modified, event.after.clone())),
             (Some(_), false) if event.change == Change::Deleted => {
-                Some(self.view.event(Change::Deleted, &event.after, &shared))
+                Some((Change::Deleted, event.after.clone()))
             }
             // It is no longer selected: what it was, as of now.
             (Some(before), false) => {
-                let gone = Arc::new(before.as_of(Change::Deleted, event.version));
-                Some(self.view.event(Change::Deleted, &gone, &shared))
+                let gone = before.as_of(Change::Deleted, event.version);
+                Some((Change::Deleted, Arc::new(gone)))
             }
             (None, false) => None,
         }
@@ -288,7 +299,7 @@ impl Watch {
         self.initial = Vec::new().into_iter();
         self.initial_bookmark = false;
         let event = json!({ "type": "ERROR", "object": status.body() });
-        self.ready = [format!("{event}\n").into()].into();
+        self.ready = [Line::Text(format!("{event}\n").into())].into();
     }
 
     fn bookmark(&self, initial: bool) -> Bytes {

@@ -294,6 +294,9 @@ pub(super) fn check_shape(kind: &Kind, value: &Value) -> Result<(), Status> {
     if !value.is_object() || !metadata {
         return Err(Status::bad_request("the body is no object with metadata"));
     }
+    if kind.custom && field("kind").is_none() {
+        return Err(Status::kind_missing(kind, value));
+    }
     let expected = kind.api_version();
     let (version, name) = (
         field("apiVersion").unwrap_or(&expected),

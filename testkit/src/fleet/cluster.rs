@@ -16,6 +16,7 @@ use super::{
     endpoint::Endpoint,
     faults::FaultSwitch,
     identity::new_token,
+    journal::{Journal, RequestHistory},
     requests::{NextRequest, RequestSeen, Waiters},
     serve,
     tls::Identity,
@@ -31,7 +32,6 @@ pub(super) struct Inner {
     pub(super) runtime: Handle,
     pub(super) tasks: TaskTracker,
     pub(super) ended: CancellationToken,
-    pub(super) http2: bool,
     pub(super) identity: Mutex<Identity>,
     /// The current one is the last.
     pub(super) endpoints: Mutex<Vec<Arc<Endpoint>>>,
@@ -39,6 +39,7 @@ pub(super) struct Inner {
     pub(super) faults: FaultSwitch,
     pub(super) api: FakeApi,
     pub(super) counting: Counting,
+    pub(super) journal: Journal,
     pub(super) waiters: Waiters,
 }
 
@@ -75,6 +76,7 @@ pub struct FakeClusterBuilder {
     name: String,
     http2: bool,
     api: Option<FakeApi>,
+    ca: Option<ClusterCa>,
 }
 
 impl FakeClusterBuilder {
@@ -90,29 +92,41 @@ impl FakeClusterBuilder {
         self
     }
 
-    /// Starts it on the runtime of the caller. It listens when this returns.
+    /// The CA, where that is not to be one of its own.
+    pub fn ca(mut self, ca: ClusterCa) -> Self {
+        self.ca = Some(ca);
+        self
+    }
+
+    /// Starts it on the runtime of the caller, on a port of its own. It listens when this returns.
     ///
     /// # Panics
     /// Outside a tokio runtime.
     pub fn start(self) -> Result<FakeCluster, FleetError> {
-        let runtime = Handle::current();
-        let identity = Identity::new(ClusterCa::new(&format!("{}-ca", self.name))?, self.http2)?;
-        let endpoint = Endpoint::bind().map_err(FleetError::Listen)?;
+        let endpoint = Endpoint::with_port().map_err(FleetError::Listen)?;
+        self.start_at(endpoint)
+    }
+
+    pub(super) fn start_at(self, endpoint: Arc<Endpoint>) -> Result<FakeCluster, FleetError> {
+        let ca = match self.ca {
+            Some(ca) => ca,
+            None => ClusterCa::new(&format!("{}-ca", self.name))?,
+        };
         let inner = Arc::new(Inner {
-            runtime,
+            runtime: Handle::current(),
             tasks: TaskTracker::new(),
             ended: CancellationToken::new(),
-            http2: self.http2,
-            identity: Mutex::new(identity),
+            identity: Mutex::new(Identity::new(ca, endpoint.addr.ip(), self.http2)),
             endpoints: Mutex::new(vec![endpoint.clone()]),
             auth: Auth::new(new_token(&self.name), FakeCluster::ADMIN),
             faults: FaultSwitch::new(),
             api: self.api.unwrap_or_default(),
             counting: Counting::new(),
+            journal: Journal::default(),
             waiters: Waiters::default(),
             name: self.name,
         });
-        serve::accept(&inner, endpoint);
+        serve::begin(&inner, endpoint);
         Ok(FakeCluster(Arc::new(Owner(inner))))
     }
 }
@@ -128,6 +142,7 @@ impl FakeCluster {
             name: name.into(),
             http2: true,
             api: None,
+            ca: None,
         }
     }
 
@@ -148,6 +163,10 @@ impl FakeCluster {
     pub async fn shutdown(&self) {
         self.stop();
         self.inner().tasks.wait().await;
+        let endpoints = self.inner().endpoints.lock().clone();
+        for shared in endpoints.iter().filter_map(|endpoint| endpoint.shared()) {
+            shared.ended().await;
+        }
     }
 
     pub(super) fn inner(&self) -> &Arc<Inner> {
@@ -220,7 +239,18 @@ impl FakeCluster {
         self.inner().waiters.next(wanted)
     }
 
-    /// How many tasks it has: one an endpoint, one a connection, one a running HTTP/2 stream.
+    /// The requests that it was sent: also those that were answered 401, and those that a fault stopped in front of what it
+    /// serves.
+    pub fn history(&self) -> RequestHistory {
+        self.inner().journal.until_now()
+    }
+
+    /// Forgets all requests until now. Its counters go on.
+    pub fn forget_history(&self) {
+        self.inner().journal.forget();
+    }
+
+    /// How many tasks it has: one a port of its own, one a connection, one a running HTTP/2 stream.
     pub fn tasks(&self) -> usize {
         self.inner().tasks.len()
     }

@@ -1,14 +1,14 @@
 //! The faults of a fake cluster, as switches on its handle. All can be thrown at any time, and [`FakeCluster::heal`]
 //! undoes them all.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::StatusCode;
 
 use super::{
-    FakeCluster, FleetError,
-    endpoint::{Endpoint, Network},
+    ConnectionFault, FakeCluster, FleetError,
+    endpoint::Endpoint,
     faults::{Fault, Faults},
     identity::url,
     serve,
@@ -23,7 +23,8 @@ pub enum OldEndpoint {
     Refuse,
 }
 
-/// Faults of the network. One holds at a time, for all endpoints; each replaces the one before.
+/// Faults of the network. Of these one holds at a time, for all endpoints; each replaces the one before. Those that are
+/// [injected](FakeCluster::inject) hold beside them, several at a time.
 ///
 /// # Panics
 /// All of these panic if the port cannot be listened on again. It is reserved, so the process must be out of
@@ -35,41 +36,43 @@ impl FakeCluster {
     /// When a client closes a swallowed connection it is gone here too, so that a test can see that it was closed.
     /// What was swallowed cannot come back: swallowed connections are reset when this ends, by whatever comes next.
     pub fn black_hole(&self) {
-        self.set_network(Network::BlackHole);
+        self.throw(Some(ConnectionFault::black_hole()));
     }
 
     /// As if the cable were pulled: old connections are swallowed as by [`black_hole`](Self::black_hole), new ones
     /// are never established: the backlog is full and the kernel drops every SYN (on Linux).
     pub fn unplug(&self) {
-        self.set_network(Network::Unplugged);
+        self.throw(Some(ConnectionFault::unplug()));
     }
 
     /// Connections are accepted and are silent from their first byte on, in the middle of the TLS handshake; those
     /// that are open go on.
     pub fn silence_new_connections(&self) {
-        self.set_network(Network::SilentTls);
+        self.throw(Some(ConnectionFault::black_hole().new_connections()));
     }
 
-    /// The port is closed (`ECONNREFUSED`) and open connections are reset.
+    /// The port is closed (`ECONNREFUSED`) and open connections are reset. Where clusters share a listener, new ones are reset
+    /// at once, see [`FleetBuilder::port_each`](super::FleetBuilder::port_each).
     pub fn refuse(&self) {
-        self.set_network(Network::Refusing);
+        self.throw(Some(ConnectionFault::refuse()));
     }
 
     /// As if the process were stopped (`SIGSTOP`): the kernel still takes connections and bytes, nothing is answered,
     /// nothing is lost.
     pub fn pause(&self) {
-        self.set_network(Network::Paused);
+        self.throw(Some(ConnectionFault::pause()));
     }
 
     /// Ends [`pause`](Self::pause), or another fault of the network. What was held back is read and answered now, on
     /// the same connections.
     pub fn resume(&self) {
-        self.set_network(Network::Up);
+        self.throw(None);
     }
 
-    /// Undoes all faults, on the same port. Connections that were swallowed are reset; others go on.
+    /// Undoes all faults, injected ones too, on the same port. Connections that were swallowed are reset; others go on. The
+    /// faults of what it serves are undone by [`FakeApi::undo_all`](crate::api::FakeApi::undo_all).
     pub fn heal(&self) {
-        self.set_network(Network::Up);
+        self.each_endpoint(Endpoint::undo_all);
         self.inner()
             .faults
             .change(|faults| *faults = Faults::default());
@@ -91,28 +94,31 @@ impl FakeCluster {
         }
     }
 
-    fn set_network(&self, network: Network) {
+    fn throw(&self, fault: Option<ConnectionFault>) {
+        let fault = fault.map(Arc::new);
+        self.each_endpoint(|endpoint| endpoint.switch(fault.clone()));
+    }
+
+    fn each_endpoint(&self, act: impl Fn(&Endpoint) -> io::Result<()>) {
         let _runtime = self.inner().runtime.enter();
         for endpoint in self.inner().endpoints.lock().iter() {
-            endpoint
-                .set(network)
-                .expect("a reserved port can be listened on again");
+            act(endpoint).expect("a reserved port can be listened on again");
         }
     }
 
-    /// Listens on another port as the same cluster with the same CA, and returns the new address. The new endpoint has
-    /// no fault of the network, whatever the old one has.
+    /// Listens on another port, of its own, as the same cluster with the same CA, and returns the new address. The new endpoint
+    /// has no fault of the network, whatever the old one has.
     pub fn move_endpoint(&self, old: OldEndpoint) -> Result<SocketAddr, FleetError> {
         let inner = self.inner();
         let _runtime = inner.runtime.enter();
-        let endpoint = Endpoint::bind().map_err(FleetError::Listen)?;
+        let endpoint = Endpoint::with_port().map_err(FleetError::Listen)?;
         if old == OldEndpoint::Refuse {
             self.endpoint().retire().map_err(FleetError::Listen)?;
         }
         inner.endpoints.lock().push(endpoint.clone());
         let addr = endpoint.addr;
         tracing::debug!(cluster = %inner.name, to = %url(addr), "moved");
-        serve::accept(inner, endpoint);
+        serve::begin(inner, endpoint);
         Ok(addr)
     }
 }
@@ -147,6 +153,15 @@ impl FakeCluster {
         self.inner()
             .faults
             .change(|faults| faults.latency = latency);
+    }
+
+    /// Tells clients to go away (GOAWAY) by chance, at each of their requests over HTTP/2, as `--goaway-chance` has it, from 0 to 1: they are
+    /// answered, watches that are open go on, and what they ask next is asked on another connection. The seed of
+    /// [`FakeApiBuilder::seed`](crate::api::FakeApiBuilder::seed) is its seed, too.
+    pub fn goaway_chance(&self, chance: f64) {
+        self.inner()
+            .faults
+            .change(|faults| faults.goaway_chance = chance);
     }
 
     /// Undoes all faults of the answers, those of the network not.

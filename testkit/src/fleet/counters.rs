@@ -1,5 +1,11 @@
 //! What a fake cluster counts, and how a test waits for a count instead of asking again and again.
 
+use std::{
+    iter::Sum,
+    ops::Add,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
 use tokio::sync::watch;
 
 /// What happened at a fake cluster since it started, over all of its endpoints. `*_open` are of this moment.
@@ -20,6 +26,34 @@ pub struct Counters {
     pub watches_open: u64,
     /// Requests answered 401 for want of a valid credential.
     pub auth_failures: u64,
+    /// Bytes received, on TCP.
+    pub bytes_received: u64,
+    /// Bytes sent, on TCP: what the kernel took.
+    pub bytes_sent: u64,
+}
+
+impl Add for Counters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            connections_accepted: self.connections_accepted + other.connections_accepted,
+            connections_open: self.connections_open + other.connections_open,
+            tls_handshakes: self.tls_handshakes + other.tls_handshakes,
+            tls_failures: self.tls_failures + other.tls_failures,
+            requests: self.requests + other.requests,
+            watches_open: self.watches_open + other.watches_open,
+            auth_failures: self.auth_failures + other.auth_failures,
+            bytes_received: self.bytes_received + other.bytes_received,
+            bytes_sent: self.bytes_sent + other.bytes_sent,
+        }
+    }
+}
+
+impl Sum for Counters {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Add::add)
+    }
 }
 
 /// Requests by the class of their path.
@@ -42,6 +76,23 @@ pub struct Requests {
     pub write: u64,
     /// Everything else.
     pub other: u64,
+}
+
+impl Add for Requests {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            health: self.health + other.health,
+            version: self.version + other.version,
+            discovery: self.discovery + other.discovery,
+            get: self.get + other.get,
+            list: self.list + other.list,
+            watch: self.watch + other.watch,
+            write: self.write + other.write,
+            other: self.other + other.other,
+        }
+    }
 }
 
 impl Requests {
@@ -81,7 +132,7 @@ impl Requests {
 }
 
 /// The class of a request, by its path and verb. Each is counted in the field of [`Requests`] that has its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum PathClass {
@@ -104,30 +155,60 @@ pub enum PathClass {
 }
 
 /// The counters of one cluster: one value, replaced at each change.
-pub(super) struct Counting(watch::Sender<Counters>);
+pub(super) struct Counting {
+    now: watch::Sender<Counters>,
+    /// How many wait for a count. Nobody else is told of each byte.
+    waiting: AtomicUsize,
+}
+
+/// Somebody who waits for a count.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl Counting {
     pub(super) fn new() -> Self {
-        Self(watch::Sender::new(Counters::default()))
+        Self {
+            now: watch::Sender::new(Counters::default()),
+            waiting: AtomicUsize::new(0),
+        }
     }
 
+    /// Whoever waits for a count looks at it after this: it took the lock before, or takes it later.
     pub(super) fn change(&self, change: impl FnOnce(&mut Counters)) {
-        self.0.send_modify(change);
+        self.now.send_if_modified(|counters| {
+            change(counters);
+            self.waiting.load(Ordering::Relaxed) > 0
+        });
     }
 
     pub(super) fn request(&self, class: PathClass) {
         self.change(|counters| *counters.requests.slot(class) += 1);
     }
 
+    pub(super) fn received(&self, bytes: usize) {
+        self.change(|counters| counters.bytes_received += bytes as u64);
+    }
+
+    pub(super) fn sent(&self, bytes: usize) {
+        self.change(|counters| counters.bytes_sent += bytes as u64);
+    }
+
     pub(super) fn now(&self) -> Counters {
-        *self.0.borrow()
+        *self.now.borrow()
     }
 
     /// Returns the first state, beginning with the present one, for which `wanted` holds.
     ///
     /// A state that lasts shorter than it takes to look may be missed; counts that only grow cannot be.
     pub(super) async fn when(&self, wanted: impl FnMut(&Counters) -> bool) -> Counters {
-        let mut states = self.0.subscribe();
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(&self.waiting);
+        let mut states = self.now.subscribe();
         let state = states
             .wait_for(wanted)
             .await

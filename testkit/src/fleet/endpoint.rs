@@ -1,64 +1,26 @@
-//! One address of a fake cluster: its port, its listener, and the connections that it accepted.
+//! One address of a fake cluster: the faults that hold there, and the connections that it accepted.
 //!
-//! The port is never lost, and takes one descriptor. To refuse, the listening socket is shut down and kept: it stays bound
-//! to its port, which the kernel then gives to nobody who asks for any port, and it listens again when it is told to. A
-//! shutdown, unlike a close, also works while a process that was just forked holds a copy of the descriptor. (So it is on
-//! Linux. Elsewhere the socket is closed and bound again, and meanwhile the port can be lost.)
+//! It is a port of its own (`port.rs`), or an address of a listener that it shares with others (`shared.rs`).
 
 use std::{
     collections::HashMap,
-    io, mem,
-    net::{
-        Ipv4Addr, Shutdown, SocketAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream,
-    },
-    sync::Arc,
-    task::{Context, Poll, Waker, ready},
-    time::Duration,
+    io,
+    net::SocketAddr,
+    sync::{Arc, LazyLock},
+    task::{Context, Poll},
 };
 
 use parking_lot::Mutex;
-use socket2::{Domain, SockRef, Socket, Type};
-use tokio::net::TcpListener;
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::wire::{FaultIo, Flow, Wire};
-
-const BACKLOG: i32 = 1024;
-
-/// The state of the network in front of an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Network {
-    Up,
-    /// Accepts; connections old and new are swallowed.
-    BlackHole,
-    /// No connection is ever established, and the old ones are swallowed: as if the cable were pulled.
-    Unplugged,
-    /// Accepts, and swallows new connections from their first byte; old ones go on.
-    SilentTls,
-    /// Nothing is accepted, read or written until it is up again, and nothing is lost.
-    Paused,
-    /// The port is closed and the old connections are reset.
-    Refusing,
-}
-
-impl Network {
-    fn of_old(self) -> Flow {
-        match self {
-            Self::Up | Self::SilentTls => Flow::Open,
-            Self::BlackHole | Self::Unplugged => Flow::Swallowed,
-            Self::Paused => Flow::Paused,
-            Self::Refusing => Flow::Reset,
-        }
-    }
-
-    fn of_new(self) -> Flow {
-        if self == Self::SilentTls {
-            Flow::Swallowed
-        } else {
-            self.of_old()
-        }
-    }
-}
+use super::{
+    connection_fault::{ConnectionFault, Effect},
+    port::{Entry, Port},
+    shared::SharedListener,
+    terms::{Holding, Terms},
+    wire::{Flow, Wire},
+};
 
 /// One accepted connection. Dropped after its socket, it is no longer counted as the endpoint's.
 pub(super) struct Accepted {
@@ -75,113 +37,177 @@ impl Drop for Accepted {
 
 pub(super) struct Endpoint {
     pub(super) addr: SocketAddr,
+    /// None has a port of its own.
+    shared: Option<Arc<SharedListener>>,
     state: Mutex<State>,
 }
 
 struct State {
-    network: Network,
-    door: Door,
-    /// Fills a backlog of one, so that the kernel drops every further SYN.
-    filler: Option<StdTcpStream>,
-    acceptor: Option<Waker>,
+    /// In the order in which they were injected.
+    faults: Vec<Arc<Holding>>,
+    injected: u64,
+    port: Option<Port>,
     wires: HashMap<u64, Arc<Wire>>,
     accepted: u64,
-    /// The cluster moved away or ended: nothing opens the port again.
+    /// The cluster moved away or ended: nothing is let in again.
     retired: bool,
 }
 
-impl Endpoint {
-    /// Listens on a port of the loopback device that is free. Needs a runtime's context.
-    pub(super) fn bind() -> io::Result<Arc<Self>> {
-        // A port that the kernel chose would be given up at a shutdown, one that was asked for is not.
-        let chooser = bound((Ipv4Addr::LOCALHOST, 0).into())?;
-        let addr = local(&chooser)?;
-        let mut door = Door::Shut(bound(addr)?.into());
-        drop(chooser);
-        door.open(addr, BACKLOG)?;
-        let state = State {
-            network: Network::Up,
-            door,
-            filler: None,
-            acceptor: None,
+/// The id of the one fault that the methods of `control.rs` set; those that are injected have others.
+pub(super) const SWITCH: u64 = 0;
+
+/// Of most connections.
+static NOTHING_WRONG: LazyLock<Arc<Terms>> = LazyLock::new(Arc::default);
+
+impl State {
+    fn new(port: Option<Port>) -> Mutex<Self> {
+        Mutex::new(Self {
+            faults: Vec::new(),
+            injected: SWITCH,
+            port,
             wires: HashMap::new(),
             accepted: 0,
             retired: false,
-        };
+        })
+    }
+
+    fn terms(&self, connection: u64) -> Arc<Terms> {
+        if self.faults.is_empty() {
+            return NOTHING_WRONG.clone();
+        }
+        Arc::new(Terms::of(&self.faults, connection))
+    }
+
+    /// What becomes of who knocks now.
+    fn entry(&self) -> Entry {
+        let meeting = self.faults.iter().filter(|holding| holding.meets_new());
+        let entries = meeting.map(|holding| match holding.fault.effect {
+            Effect::Refuse => Entry::Refused,
+            Effect::Unplug => Entry::Dropped,
+            Effect::Pause => Entry::Held,
+            _ => Entry::Open,
+        });
+        entries.max().unwrap_or(Entry::Open)
+    }
+}
+
+impl Endpoint {
+    /// A port of its own. Needs a runtime's context.
+    pub(super) fn with_port() -> io::Result<Arc<Self>> {
+        let port = Port::bind()?;
         Ok(Arc::new(Self {
-            addr,
-            state: Mutex::new(state),
+            addr: port.addr(),
+            shared: None,
+            state: State::new(Some(port)),
         }))
     }
 
-    /// The next connection, once the network lets one in. `ended` is the parent of the token that ends it.
-    pub(super) fn poll_accept(
-        self: &Arc<Self>,
-        ended: &CancellationToken,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<(Accepted, FaultIo)>> {
-        let mut state = self.state.lock();
-        state.acceptor = Some(cx.waker().clone());
-        let socket = match &state.door {
-            Door::Open(listener)
-                if !matches!(state.network, Network::Paused | Network::Unplugged) =>
-            {
-                ready!(listener.poll_accept(cx))?.0
-            }
-            _ => return Poll::Pending,
-        };
-        let number = state.accepted;
-        state.accepted += 1;
-        let wire = Arc::new(Wire::new(state.network.of_new(), ended.child_token()));
-        state.wires.insert(number, wire.clone());
-        drop(state);
-        let accepted = Accepted {
-            number,
-            wire: wire.clone(),
-            endpoint: self.clone(),
-        };
-        Poll::Ready(
-            socket
-                .set_nodelay(true)
-                .map(|()| (accepted, FaultIo::new(socket, wire))),
-        )
+    /// An address of a listener that others share.
+    pub(super) fn at(shared: &Arc<SharedListener>, number: usize) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            addr: shared.addr(number)?,
+            shared: Some(shared.clone()),
+            state: State::new(None),
+        }))
     }
 
-    /// Changes the network. Needs a runtime's context.
-    pub(super) fn set(&self, network: Network) -> io::Result<()> {
+    /// The listener that it shares, if it does.
+    pub(super) fn shared(&self) -> Option<&Arc<SharedListener>> {
+        self.shared.as_ref()
+    }
+
+    /// The next connection on a port of its own, once one is let in.
+    pub(super) fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
         let mut state = self.state.lock();
-        if state.retired || state.network == network {
+        match &mut state.port {
+            Some(port) => port.poll_accept(cx),
+            None => Poll::Pending,
+        }
+    }
+
+    /// What holds for a new connection; nothing if it is refused. `ended` is the parent of the token that ends it.
+    pub(super) fn admit(self: &Arc<Self>, ended: &CancellationToken) -> Option<Accepted> {
+        let mut state = self.state.lock();
+        let number = state.accepted;
+        let terms = state.terms(number);
+        if state.retired || terms.flow == Flow::Reset {
+            return None;
+        }
+        state.accepted += 1;
+        let wire = Arc::new(Wire::new(terms, ended.child_token()));
+        state.wires.insert(number, wire.clone());
+        Some(Accepted {
+            number,
+            wire,
+            endpoint: self.clone(),
+        })
+    }
+
+    /// Injects a fault, and returns its id. Needs a runtime's context.
+    pub(super) fn inject(&self, fault: Arc<ConnectionFault>) -> io::Result<u64> {
+        let mut state = self.state.lock();
+        state.injected += 1;
+        let (id, since) = (state.injected, state.accepted);
+        state.faults.push(Holding::new(id, fault, since));
+        self.settle(&mut state)?;
+        Ok(id)
+    }
+
+    /// Undoes a fault, if it still holds. Needs a runtime's context.
+    pub(super) fn undo(&self, id: u64) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.faults.retain(|holding| holding.id != id);
+        self.settle(&mut state)
+    }
+
+    /// Undoes all faults. Needs a runtime's context.
+    pub(super) fn undo_all(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.faults.clear();
+        self.settle(&mut state)
+    }
+
+    /// Throws the switch: of those faults one holds at a time, or none. Needs a runtime's context.
+    pub(super) fn switch(&self, fault: Option<Arc<ConnectionFault>>) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let since = state.accepted;
+        let thrown = state.faults.iter().find(|holding| holding.id == SWITCH);
+        if let (Some(thrown), Some(fault)) = (thrown, &fault)
+            && thrown.fault.is_like(fault)
+        {
             return Ok(());
         }
-        let before = std::mem::replace(&mut state.network, network);
-        for wire in state.wires.values() {
-            wire.set(network.of_old());
-        }
-        if before == Network::Unplugged {
-            state.door.shut()?;
-            state.filler = None;
-        }
-        match network {
-            Network::Refusing => state.door.shut()?,
-            Network::Unplugged => {
-                state.door.shut()?;
-                state.door.open(self.addr, 0)?;
-                // If a client was faster, the backlog is full already and this one waits in vain.
-                let patience = Duration::from_millis(50);
-                state.filler = StdTcpStream::connect_timeout(&self.addr, patience).ok();
-            }
-            _ => state.door.open(self.addr, BACKLOG)?,
-        }
-        if let Some(acceptor) = state.acceptor.take() {
-            acceptor.wake();
-        }
-        Ok(())
+        state.faults.retain(|holding| holding.id != SWITCH);
+        let fault = fault.map(|fault| Holding::new(SWITCH, fault, since));
+        state.faults.extend(fault);
+        self.settle(&mut state)
     }
 
-    /// Refuses from now on, whatever is set later. The port stays ours.
+    /// The connections and the door become as the faults are now.
+    fn settle(&self, state: &mut State) -> io::Result<()> {
+        if state.retired {
+            return Ok(());
+        }
+        for (number, wire) in &state.wires {
+            wire.apply(state.terms(*number));
+        }
+        let entry = state.entry();
+        if let Some(shared) = &self.shared {
+            shared.drop_syns(self.addr, entry == Entry::Dropped);
+        }
+        match &mut state.port {
+            Some(port) => port.set(entry),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses from now on, whatever is set later. The address stays ours.
     pub(super) fn retire(&self) -> io::Result<()> {
-        self.set(Network::Refusing)?;
-        self.state.lock().retired = true;
+        let mut state = self.state.lock();
+        let refuse = Arc::new(ConnectionFault::refuse());
+        state.faults = vec![Holding::new(SWITCH, refuse, state.accepted)];
+        self.settle(&mut state)?;
+        state.retired = true;
         Ok(())
     }
 
@@ -195,65 +221,16 @@ impl Endpoint {
         }
     }
 
-    /// Closes the port for good. The connections end by the token that was given for them.
+    /// Closes it for good. The connections end by the token that was given for them.
     pub(super) fn close(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         state.retired = true;
-        let shut = state.door.shut();
-        (state.door, state.filler) = (Door::Closed, None);
-        shut
-    }
-}
-
-/// The listening socket of an endpoint.
-enum Door {
-    Open(TcpListener),
-    /// Bound, and not listening.
-    Shut(StdTcpListener),
-    Closed,
-}
-
-impl Door {
-    /// Listens. Needs a runtime's context.
-    fn open(&mut self, addr: SocketAddr, backlog: i32) -> io::Result<()> {
-        let listener = match mem::replace(self, Self::Closed) {
-            Self::Open(listener) => {
-                *self = Self::Open(listener);
-                return Ok(());
-            }
-            Self::Shut(listener) => listener,
-            Self::Closed => bound(addr)?.into(),
-        };
-        SockRef::from(&listener).listen(backlog)?;
-        *self = Self::Open(TcpListener::from_std(listener)?);
-        Ok(())
-    }
-
-    /// Listens no more, and resets the connections that nobody has accepted yet.
-    fn shut(&mut self) -> io::Result<()> {
-        match mem::replace(self, Self::Closed) {
-            Self::Open(listener) => {
-                // Out of the runtime, which would take the shutdown for a state that never ends.
-                let listener = listener.into_std()?;
-                if SockRef::from(&listener).shutdown(Shutdown::Both).is_ok() {
-                    *self = Self::Shut(listener);
-                }
-            }
-            other => *self = other,
+        if let Some(shared) = &self.shared {
+            shared.leave(self.addr);
         }
-        Ok(())
+        match &mut state.port {
+            Some(port) => port.close(),
+            None => Ok(()),
+        }
     }
-}
-
-fn bound(addr: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&addr.into())?;
-    Ok(socket)
-}
-
-fn local(socket: &Socket) -> io::Result<SocketAddr> {
-    let addr = socket.local_addr()?.as_socket();
-    addr.ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }

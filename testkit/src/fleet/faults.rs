@@ -11,6 +11,8 @@ use tokio::sync::watch;
 pub(super) struct Faults {
     rules: Vec<(String, Fault)>,
     pub(super) latency: Duration,
+    /// Of each request over HTTP/2, from 0 to 1.
+    pub(super) goaway_chance: f64,
 }
 
 /// What a matching request gets in place of its answer.
@@ -58,6 +60,10 @@ impl FaultSwitch {
 
     pub(super) fn latency(&self) -> Duration {
         self.0.borrow().latency
+    }
+
+    pub(super) fn goaway_chance(&self) -> f64 {
+        self.0.borrow().goaway_chance
     }
 
     /// The fault of a request, after it hung for as long as a rule says so.

@@ -10,57 +10,108 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::{body::Incoming, upgrade::OnUpgrade};
 use tokio::time::sleep;
 
 use super::{
     FakeCluster, Inner, auth,
+    connection_fault::{Part, Stop},
     counters::PathClass,
     faults::Fault,
+    journal::AnsweredBy,
     requests::{RequestSeen, ShownCredential},
     serve::Connection,
+    spoken::{At, Cut},
+    stopped_body::StoppedBody,
     tls,
 };
-use crate::api::{About, Ask, Body, Caller, Cut, Verb};
+use crate::api::{About, Ask, Body, Caller, Cut as BodyCut, PortForward, Verb};
 
 /// The answer to a request, once there is one.
 pub(super) async fn answer(connection: &Connection, request: Request<Incoming>) -> Response<Body> {
     let cluster = &connection.cluster;
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let upgrade = parts.extensions.remove::<OnUpgrade>();
     let token = auth::bearer(&parts.headers);
-    let mut ask = cluster
+    let ask = cluster
         .api
         .ask(&parts, Caller::new("system:anonymous", &[]));
     let class = class(&ask);
-    record(connection, &parts, class, token.as_deref());
+    let (number, seen) = record(connection, &parts, &ask, class, token.as_deref());
+    let (mut answer, by) = judge(connection, ask, &parts, body, token.as_deref()).await;
+    let code = answer.status();
+    if let Some(forward) = answer.extensions_mut().remove::<PortForward>()
+        && let Some(upgrade) = upgrade
+    {
+        *connection.upgraded.lock() = Some((upgrade, forward));
+    }
+    cluster.journal.answered(number, &seen, code.as_u16(), by);
+    let answer = if class == PathClass::Watch && code == StatusCode::OK {
+        answer.map(|body| Open::new(cluster, body).boxed_unsync())
+    } else {
+        answer
+    };
+    stopped(connection, class, &seen.path, answer)
+}
 
+async fn judge(
+    connection: &Connection,
+    mut ask: Ask,
+    parts: &Parts,
+    body: Incoming,
+    token: Option<&str>,
+) -> (Response<Body>, AnsweredBy) {
+    let cluster = &connection.cluster;
+    let chance = cluster.faults.goaway_chance();
+    if parts.version == http::Version::HTTP_2 && chance > 0.0 && cluster.api.luck() < chance {
+        connection.go_away.notify_one();
+    }
     let latency = cluster.faults.latency();
     if !latency.is_zero() {
         sleep(latency).await;
     }
     let fault = cluster.faults.met(parts.uri.path()).await;
     if let Some(Fault::Answer(code, body)) = fault {
-        return raw(code, body);
+        return (raw(code, body), AnsweredBy::Front);
     }
-    match admitted(connection, token.as_deref()) {
+    match admitted(connection, token) {
         Some(caller) => ask.caller = caller,
         None if fault.is_none() => {
             cluster
                 .counting
                 .change(|counters| counters.auth_failures += 1);
-            return Ask::unauthorized();
+            return (Ask::unauthorized(), AnsweredBy::Authentication);
         }
         None => {}
     }
     if fault.is_some() {
         // No request gets here that still hangs.
-        return ask.refused();
+        return (ask.refused(), AnsweredBy::Front);
     }
     let answer = cluster.api.answer(ask, &parts.headers, body).await;
-    if class == PathClass::Watch && answer.status() == StatusCode::OK {
-        return answer.map(|body| Open::new(cluster, body).boxed_unsync());
+    (answer, AnsweredBy::Api)
+}
+
+/// The answer as it is, or one that ends its connection where a fault says so.
+fn stopped(
+    connection: &Connection,
+    class: PathClass,
+    path: &str,
+    answer: Response<Body>,
+) -> Response<Body> {
+    let wire = &connection.wire;
+    let Some((fault, part, Stop { after, then })) = wire.terms().of_answer(class, path) else {
+        return answer;
+    };
+    if part == Part::Head {
+        let at = At::Head {
+            left: after,
+            begun: false,
+        };
+        wire.ask_for(Cut { fault, then, at });
+        return answer;
     }
-    answer
+    answer.map(|body| StoppedBody::new(body, wire.clone(), fault, after, then).boxed_unsync())
 }
 
 fn class(ask: &Ask) -> PathClass {
@@ -76,7 +127,14 @@ fn class(ask: &Ask) -> PathClass {
     }
 }
 
-fn record(connection: &Connection, parts: &Parts, class: PathClass, token: Option<&str>) {
+/// Counts and remembers a request, and gives it a number.
+fn record(
+    connection: &Connection,
+    parts: &Parts,
+    ask: &Ask,
+    class: PathClass,
+    token: Option<&str>,
+) -> (u64, Arc<RequestSeen>) {
     let cluster = &connection.cluster;
     let certificate = || {
         connection
@@ -92,8 +150,11 @@ fn record(connection: &Connection, parts: &Parts, class: PathClass, token: Optio
         None => certificate().map_or(ShownCredential::Nothing, ShownCredential::Certificate),
     };
     cluster.counting.request(class);
-    cluster.waiters.tell(&RequestSeen {
+    let seen = RequestSeen {
+        at: cluster.api.now(),
         method: parts.method.clone(),
+        verb: ask.verb(),
+        resource: ask.resource(),
         path: parts.uri.path().to_owned(),
         query: parts.uri.query().unwrap_or_default().to_owned(),
         class,
@@ -101,7 +162,11 @@ fn record(connection: &Connection, parts: &Parts, class: PathClass, token: Optio
         endpoint: connection.endpoint,
         connection: connection.number,
         protocol: parts.version,
-    });
+    };
+    let seen = Arc::new(seen);
+    let number = cluster.journal.record(seen.clone());
+    cluster.waiters.tell(&seen);
+    (number, seen)
 }
 
 /// Who asks: by a valid token, or a valid certificate of an accepted user; a wrong one beside a right one does no harm.
@@ -168,12 +233,12 @@ impl Drop for Open {
 
 impl http_body::Body for Open {
     type Data = Bytes;
-    type Error = Cut;
+    type Error = BodyCut;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyCut>>> {
         Pin::new(&mut self.body).poll_frame(cx)
     }
 

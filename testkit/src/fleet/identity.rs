@@ -22,7 +22,7 @@ impl FakeCluster {
         self.endpoint().addr
     }
 
-    /// `https://127.0.0.1:PORT` of the current endpoint.
+    /// `https://ADDRESS:PORT` of the current endpoint, which is on loopback.
     pub fn url(&self) -> String {
         url(self.addr())
     }
@@ -73,8 +73,10 @@ impl FakeCluster {
         common_name: &str,
         validity: Validity,
     ) -> Result<FakeCredential, PkiError> {
-        let ca = self.inner().identity.lock().ca.clone();
-        let leaf = ca.client(common_name, Some("system:masters"), validity)?;
+        let leaf = self
+            .identity()
+            .ca
+            .client(common_name, Some("system:masters"), validity)?;
         Ok(FakeCredential::Certificate {
             certificate_pem: leaf.certificate_pem(),
             key_pem: leaf.key_pem(),
@@ -150,16 +152,15 @@ impl FakeCluster {
 impl FakeCluster {
     /// Renews the CA with the key that it has: the same cluster. New handshakes see a certificate by the new CA.
     pub fn renew_ca(&self) -> Result<(), FleetError> {
-        let ca = self.inner().identity.lock().ca.renewed()?;
-        self.present(Identity::new(ca, self.inner().http2)?);
-        Ok(())
+        let ca = self.identity().ca.renewed()?;
+        self.present(ca, Validity::years())
     }
 
     /// Becomes another cluster at the same address: another CA, another token, other UIDs, none of the old objects.
     /// Open connections end.
     pub fn replace(&self) -> Result<(), FleetError> {
         let ca = ClusterCa::new(&format!("{}-ca", self.name()))?;
-        self.present(Identity::new(ca, self.inner().http2)?);
+        self.present(ca, Validity::years())?;
         self.rotate_token();
         self.api().replace();
         self.close_connections();
@@ -168,13 +169,19 @@ impl FakeCluster {
 
     /// Presents a server certificate of this validity to new handshakes.
     pub fn present_certificate(&self, validity: Validity) -> Result<(), FleetError> {
-        let ca = self.inner().identity.lock().ca.clone();
-        self.present(Identity::serving(ca, validity, self.inner().http2)?);
-        Ok(())
+        self.present(self.identity().ca, validity)
     }
 
-    fn present(&self, identity: Identity) {
+    fn identity(&self) -> Identity {
+        self.inner().identity.lock().clone()
+    }
+
+    fn present(&self, ca: ClusterCa, validity: Validity) -> Result<(), FleetError> {
+        let identity = self.identity().with(ca, validity);
+        // So that what is wrong is said here.
+        identity.config()?;
         *self.inner().identity.lock() = identity;
+        Ok(())
     }
 }
 

@@ -1,36 +1,50 @@
 //! A fleet of fake API servers in this process: real TCP and TLS on loopback, with faults on command.
 //!
-//! [`Fleet`] starts many; [`FakeCluster`] is the handle of one, and [`FakeCluster::api`] is what it serves.
+//! [`Fleet`] starts many; [`FakeCluster`] is the handle of one, and [`FakeCluster::api`] is what it serves. What is wrong with
+//! connections is a [`ConnectionFault`]; what was asked of them is a [`RequestHistory`].
 
-use std::{num::NonZero, ops::Index, thread};
-
-use tokio::runtime::Handle;
+use std::ops::Index;
 
 use self::cluster::Inner;
 use crate::pki::PkiError;
 
 mod access;
 mod auth;
+mod builder;
 mod cluster;
+mod connection_fault;
 mod control;
 mod counters;
 mod endpoint;
 mod faults;
 mod handle;
 mod identity;
+mod injected;
+mod journal;
+mod pace;
+mod port;
 mod requests;
 mod serve;
+mod shared;
+mod spoken;
+mod stopped_body;
+mod terms;
 pub(crate) mod tls;
 mod wire;
 
 pub use self::{
     access::{FakeAccess, FakeCredential, kubeconfig_of},
+    builder::FleetBuilder,
     cluster::{FakeCluster, FakeClusterBuilder},
+    connection_fault::{ConnectionFault, Latency},
     control::OldEndpoint,
     counters::{Counters, PathClass, Requests},
+    injected::{FleetFault, Injected},
+    journal::{AnsweredBy, RequestEntry, RequestHistory},
     requests::{NextRequest, RequestSeen, ShownCredential},
+    tls::BadCertificate,
 };
-pub use crate::api::ObjectError;
+pub use crate::{api::ObjectError, hostile::Then};
 
 /// A fake cluster could not be started or changed.
 #[derive(Debug, thiserror::Error)]
@@ -45,9 +59,9 @@ pub enum FleetError {
     /// The verifier of client certificates could not be made.
     #[error("cannot set up the verification of client certificates")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
-    /// No port could be bound or listened on; most likely the process is out of descriptors: a cluster takes one, and
-    /// one a connection.
-    #[error("cannot listen on a port of 127.0.0.1")]
+    /// No port could be bound or listened on; most likely the process is out of descriptors: a cluster with a port of its
+    /// own takes one, and one a connection.
+    #[error("cannot listen on loopback")]
     Listen(#[source] std::io::Error),
     /// A task of the runtime that made the clusters did not end, because the runtime does.
     #[error("the runtime is shutting down")]
@@ -59,75 +73,10 @@ pub struct Fleet {
     clusters: Vec<FakeCluster>,
 }
 
-/// How a [`Fleet`] is to be. The default: no clusters, named `fake-0`, `fake-1` and so on, with HTTP/2.
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct FleetBuilder {
-    clusters: usize,
-    prefix: String,
-    http2: bool,
-}
-
-impl FleetBuilder {
-    /// How many clusters to start.
-    pub fn clusters(mut self, clusters: usize) -> Self {
-        self.clusters = clusters;
-        self
-    }
-
-    /// What the clusters' names begin with, before a hyphen and their number.
-    pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// Whether the servers speak HTTP/2 beside HTTP/1.1.
-    pub fn http2(mut self, http2: bool) -> Self {
-        self.http2 = http2;
-        self
-    }
-
-    /// Starts them on the runtime of the caller; keys are made on its blocking threads, one a processor.
-    ///
-    /// # Panics
-    /// Outside a tokio runtime.
-    pub async fn start(self) -> Result<Fleet, FleetError> {
-        let runtime = Handle::current();
-        let workers = thread::available_parallelism().map_or(1, NonZero::get);
-        let share = self.clusters.div_ceil(workers).max(1);
-        let mut shares = Vec::new();
-        for first in (0..self.clusters).step_by(share) {
-            let wanted = self.clone();
-            let last = self.clusters.min(first + share);
-            shares.push(
-                runtime.spawn_blocking(move || {
-                    (first..last).map(|number| wanted.one(number)).collect()
-                }),
-            );
-        }
-        let mut clusters = Vec::with_capacity(self.clusters);
-        for share in shares {
-            let started: Result<Vec<_>, FleetError> = share.await?;
-            clusters.append(&mut started?);
-        }
-        Ok(Fleet { clusters })
-    }
-
-    fn one(&self, number: usize) -> Result<FakeCluster, FleetError> {
-        FakeCluster::builder(format!("{}-{number}", self.prefix))
-            .http2(self.http2)
-            .start()
-    }
-}
-
 impl Fleet {
     /// A fleet that is not started yet.
     pub fn builder() -> FleetBuilder {
-        FleetBuilder {
-            clusters: 0,
-            prefix: "fake".to_owned(),
-            http2: true,
-        }
+        FleetBuilder::default()
     }
 
     /// Starts `clusters` clusters with the defaults. See [`FleetBuilder::start`].
@@ -157,6 +106,18 @@ impl Fleet {
             .iter()
             .position(|cluster| cluster.name() == name)?;
         Some(self.clusters.remove(place))
+    }
+
+    /// The counters of all clusters as they are now, added up.
+    pub fn counters(&self) -> Counters {
+        self.clusters.iter().map(FakeCluster::counters).sum()
+    }
+
+    /// The requests that all clusters were sent, in the order of their times.
+    pub fn history(&self) -> RequestHistory {
+        let mut history = RequestHistory::default();
+        history.extend(self.clusters.iter().map(FakeCluster::history));
+        history
     }
 
     /// One kubeconfig with a context a cluster, named as the cluster, each with its current endpoint, CA and token.

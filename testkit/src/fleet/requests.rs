@@ -7,17 +7,25 @@ use std::{
     task::{Context, Poll},
 };
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::counters::PathClass;
+use crate::api::Verb;
 
 /// A request as the server saw it, before anything was answered.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RequestSeen {
+    /// When its head was read, by the cluster's clock.
+    pub at: Timestamp,
     /// `GET`, `POST` and so on.
     pub method: http::Method,
+    /// What was to be done, as roles name it; `get` for a path that is no object's.
+    pub verb: Verb,
+    /// `pods`, `deployments.apps` or `pods/eviction`; empty for a path that is no object's.
+    pub resource: String,
     /// The path, without the query.
     pub path: String,
     /// The query, without the question mark; empty if there is none.
@@ -35,7 +43,7 @@ pub struct RequestSeen {
 }
 
 /// What a client showed. A token wins over a certificate in this record, not in authentication.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ShownCredential {
     /// Neither a token nor a certificate.

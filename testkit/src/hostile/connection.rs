@@ -66,7 +66,14 @@ async fn begin(connection: Arc<Connection>, wire: Wire, behaviour: &Behaviour) {
         Speaks::Http1 => &connection.inner.http1,
         Speaks::Http2 => &connection.inner.http2,
     };
-    match TlsAcceptor::from(tls.config.clone()).accept(wire).await {
+    let mut config = match tls.config() {
+        Ok(config) => config,
+        Err(error) => return tracing::warn!(%error, "a hostile server has no certificate"),
+    };
+    if let Some(shown) = &connection.inner.shown {
+        Arc::make_mut(&mut config).cert_resolver = shown.clone();
+    }
+    match TlsAcceptor::from(config).accept(wire).await {
         Ok(stream) => {
             let counting = &connection.inner.counting;
             counting.change(|counts| counts.handshakes += 1);

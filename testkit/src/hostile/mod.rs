@@ -44,7 +44,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
+use rustls::{
+    crypto::ring::sign::any_supported_type,
+    pki_types::{CertificateDer, PrivateKeyDer},
+    sign::{CertifiedKey, SingleCertAndKey},
+};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
@@ -59,14 +64,60 @@ use crate::{
     pki::ClusterCa,
 };
 
+/// Certificates in place of those of the identity.
+type Shown = Option<Arc<SingleCertAndKey>>;
+
 /// What the tasks of a server share.
 struct Inner {
     behaviour: Mutex<Arc<Behaviour>>,
     http1: Identity,
     http2: Identity,
+    shown: Shown,
     counting: Counting,
     tasks: TaskTracker,
     ended: CancellationToken,
+}
+
+impl Inner {
+    fn new(
+        behaviour: Behaviour,
+        identity: &Identity,
+        shown: Shown,
+        tasks: TaskTracker,
+        ended: CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            behaviour: Mutex::new(Arc::new(behaviour)),
+            http1: identity.speaking(false),
+            http2: identity.speaking(true),
+            shown,
+            counting: Counting::default(),
+            tasks,
+            ended,
+        })
+    }
+}
+
+/// A behaviour at an address that is somebody else's, under that one's certificate.
+#[derive(Clone)]
+pub(crate) struct Guest(Arc<Inner>);
+
+impl Guest {
+    /// Its tasks run on `tasks`, and end by `ended`.
+    pub(crate) fn new(
+        behaviour: Behaviour,
+        identity: &Identity,
+        tasks: TaskTracker,
+        ended: CancellationToken,
+    ) -> Self {
+        Self(Inner::new(behaviour, identity, None, tasks, ended))
+    }
+
+    /// One connection, until it is over.
+    pub(crate) async fn serve(&self, tcp: TcpStream) {
+        let number = self.0.counting.accepted();
+        serve(Arc::clone(&self.0), tcp, number).await;
+    }
 }
 
 /// A server that misbehaves on command. Dropping it closes its port and its connections; [`shutdown`](Self::shutdown) also waits for that.
@@ -87,16 +138,36 @@ impl HostileServer {
     pub fn start(name: impl Into<String>, behaviour: Behaviour) -> Result<Self, FleetError> {
         let name = name.into();
         let ca = ClusterCa::new(&format!("{name}-ca"))?;
+        Self::with(name, behaviour, ca, None)
+    }
+
+    /// As [`start`](Self::start), under a CA of the caller's, but with these certificates in place of a proper one; nothing checks them.
+    pub fn showing(
+        name: impl Into<String>,
+        behaviour: Behaviour,
+        ca: &ClusterCa,
+        chain: Vec<CertificateDer<'static>>,
+        key: &PrivateKeyDer<'static>,
+    ) -> Result<Self, FleetError> {
+        let shown = CertifiedKey::new(chain, any_supported_type(key)?);
+        let shown = Arc::new(SingleCertAndKey::from(shown));
+        Self::with(name.into(), behaviour, ca.clone(), Some(shown))
+    }
+
+    fn with(
+        name: String,
+        behaviour: Behaviour,
+        ca: ClusterCa,
+        shown: Shown,
+    ) -> Result<Self, FleetError> {
         let listener = listen().map_err(FleetError::Listen)?;
         let addr = listener.local_addr().map_err(FleetError::Listen)?;
-        let inner = Arc::new(Inner {
-            behaviour: Mutex::new(Arc::new(behaviour)),
-            http1: Identity::new(ca.clone(), false)?,
-            http2: Identity::new(ca, true)?,
-            counting: Counting::default(),
-            tasks: TaskTracker::new(),
-            ended: CancellationToken::new(),
-        });
+        let identity = Identity::new(ca, addr.ip(), true);
+        // So that what is wrong is said here.
+        identity.config()?;
+        let tasks = TaskTracker::new();
+        let ended = CancellationToken::new();
+        let inner = Inner::new(behaviour, &identity, shown, tasks, ended);
         let accepting = accept(Arc::clone(&inner), listener);
         let ended = inner.ended.clone();
         inner

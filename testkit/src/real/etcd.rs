@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use ::http::Method;
 use rustls::ClientConfig;
+use serde_json::{Value, json};
 
 use super::http::{self, Ask};
 use super::pki::{self, Authority};
@@ -104,6 +106,31 @@ impl RealEtcd {
     /// Asks for `/health`.
     pub async fn health(&self) -> Result<Answer, RealError> {
         healthy(self.address, Arc::clone(&self.tls)).await
+    }
+
+    /// Forgets all history until now, as `etcdctl compact` does. An API server remembers for a while what its etcd has forgotten, until it is
+    /// started again.
+    pub async fn compact(&self) -> Result<(), RealError> {
+        // `\0`: what it is asked for is of no matter, its answer says the newest revision.
+        let newest: Value = self
+            .ask("/v3/kv/range", &json!({ "key": "AA==" }))
+            .await?
+            .json()?;
+        let revision = &newest["header"]["revision"];
+        let compaction = json!({ "revision": revision, "physical": true });
+        self.ask("/v3/kv/compaction", &compaction).await.map(drop)
+    }
+
+    async fn ask(&self, path: &str, body: &Value) -> Result<Answer, RealError> {
+        let ask = Ask {
+            method: Method::POST,
+            path,
+            bearer: None,
+            body: Some(body),
+        };
+        ask.send(self.address, Arc::clone(&self.tls))
+            .await?
+            .success()
     }
 
     /// `kill -STOP`: every API server of the fleet loses its storage, and keeps answering what it can.

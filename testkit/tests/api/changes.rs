@@ -208,22 +208,6 @@ async fn pages_of_any_size_show_what_there_was_when_the_first_was_asked_for() {
 }
 
 #[tokio::test]
-async fn one_event_is_encoded_once_for_all_who_watch() {
-    let api = FakeApi::new();
-    let version = api.version();
-    let mut watches = Vec::new();
-    for _ in 0..3 {
-        watches.push(watch(&api, &format!("resourceVersion={version}")).await);
-    }
-    api.put(config("a", "x")).unwrap();
-    let mut lines = Vec::new();
-    for events in &mut watches {
-        lines.push(events.line().await.unwrap().unwrap());
-    }
-    assert!(lines.iter().all(|line| line.as_ptr() == lines[0].as_ptr()));
-}
-
-#[tokio::test]
 async fn a_watch_that_does_not_keep_up_is_ended_and_told_so_when_it_comes_back() {
     let api = FakeApi::builder().history(4).build();
     let version = api.version();

@@ -79,6 +79,8 @@ fn message(text: &str) -> String {
     for beginning in [
         "the body of the request was in an unknown format",
         "406: Not Acceptable",
+        // Which ones is each server's own.
+        "too old resource version",
         "invalid continue token: continue key is not valid",
         "unable to parse requirement",
     ] {
@@ -127,6 +129,81 @@ fn words(text: &str) -> String {
         }
     };
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+const GROUPS: &[&str] = &[
+    "apps",
+    "authentication.k8s.io",
+    "coordination.k8s.io",
+    "example.com",
+    "policy",
+    "storage.k8s.io",
+];
+
+const RESOURCES: &[&str] = &[
+    "configmaps",
+    "daemonsets",
+    "deployments",
+    "events",
+    "gadgets",
+    "leases",
+    "namespaces",
+    "nodes",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "poddisruptionbudgets",
+    "pods",
+    "replicasets",
+    "secrets",
+    "selfsubjectreviews",
+    "serviceaccounts",
+    "services",
+    "volumeattachments",
+    "widgets",
+];
+
+const PARTS: &[&str] = &["eviction", "finalize", "portforward", "status", "token"];
+
+/// A document of discovery without the groups, the kinds and the parts of kinds that the fake does not serve. In the order of their names:
+/// that of groups is of no meaning.
+pub(crate) fn discovery(document: &Value) -> Value {
+    let named = |value: &Value| {
+        let names = ["resource", "subresource", "name"].map(|field| value[field].as_str());
+        let name = names.into_iter().flatten().next();
+        let name = name.or_else(|| value["metadata"]["name"].as_str());
+        name.unwrap_or_default().to_owned()
+    };
+    let served = |list: &str, name: &str| match (list, name.split_once('/')) {
+        ("resources", Some((resource, part))) => {
+            RESOURCES.contains(&resource) && PARTS.contains(&part)
+        }
+        ("resources", None) => RESOURCES.contains(&name),
+        ("subresources", _) => PARTS.contains(&name),
+        // The core group has no name.
+        _ => name.is_empty() || GROUPS.contains(&name),
+    };
+    match document {
+        Value::Object(map) => map
+            .iter()
+            .map(|(field, value)| match value {
+                Value::Array(all)
+                    if ["resources", "subresources", "items", "groups"].contains(&&**field) =>
+                {
+                    let mut all: Vec<_> = all
+                        .iter()
+                        .filter(|one| served(field, &named(one)))
+                        .collect();
+                    all.sort_by_key(|one| named(one));
+                    (field.clone(), all.into_iter().map(discovery).collect())
+                }
+                // Which of its versions, which address, is each server's own.
+                _ if field == "serverAddressByClientCIDRs" => (field.clone(), Value::Null),
+                other => (field.clone(), discovery(other)),
+            })
+            .collect(),
+        Value::Array(all) => all.iter().map(discovery).collect(),
+        other => other.clone(),
+    }
 }
 
 /// Where two values differ.

@@ -6,7 +6,7 @@ use clustercache_testkit::fleet::{FakeCluster, PathClass};
 use futures_util::poll;
 use serde_json::json;
 
-use crate::client::{connect, soon};
+use crate::client::{Client, Http, connect, soon};
 
 #[tokio::test]
 async fn an_answer_is_given_to_every_path_that_begins_so_and_before_any_authentication() {
@@ -96,4 +96,34 @@ async fn latency_comes_before_every_answer() {
     drop(late);
     cluster.latency(Duration::from_millis(1));
     assert_eq!(connect(&cluster).await.get("/version").await.0, 200);
+}
+
+#[tokio::test]
+async fn who_is_told_to_go_away_is_answered_and_keeps_its_watches_only() {
+    let cluster = FakeCluster::start("a").unwrap();
+    let mut client = connect(&cluster).await;
+    let mut watch = client.watch("/api/v1/nodes?watch=true").await;
+    cluster.goaway_chance(1.0);
+    assert_eq!(client.get("/api/v1/nodes").await.0, 200);
+    // Until the client has heard it, it may ask once more.
+    soon(async { while client.text("/version").await.is_ok() {} }).await;
+    cluster
+        .put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "new" } }))
+        .unwrap();
+    assert_eq!(watch.change().await, ("ADDED".into(), "new".into()));
+    cluster.end_watches();
+    assert_eq!(watch.next().await, None);
+    soon(client.connection).await.unwrap().unwrap();
+    soon(cluster.connections_closed()).await;
+
+    // HTTP/1.1 has no such frame.
+    let mut old = Client::connect(&cluster.access(), Http::One).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(old.get("/api/v1/nodes").await.0, 200);
+    }
+    cluster.heal();
+    let mut client = connect(&cluster).await;
+    for _ in 0..20 {
+        assert_eq!(client.get("/api/v1/nodes").await.0, 200);
+    }
 }

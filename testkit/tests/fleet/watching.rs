@@ -145,7 +145,10 @@ async fn a_watch_ends_cleanly_at_its_timeout_and_when_told() {
         "/api/v1/configmaps?watch=true&resourceVersion={}",
         cluster.version()
     );
-    // The last bookmark comes two seconds before the end.
+    // The last bookmark comes two seconds before the end, if there is anything new to say: here, of another kind.
+    cluster
+        .put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n" } }))
+        .unwrap();
     let mut short = client
         .watch(&format!("{path}&timeoutSeconds=3&allowWatchBookmarks=true"))
         .await;

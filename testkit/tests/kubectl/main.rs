@@ -2,8 +2,9 @@
 //! server makes up by itself.
 
 mod calls;
+mod forward;
 
-use std::{path::Path, process::Stdio, time::Duration};
+use std::{ffi::OsString, process::Stdio, time::Duration};
 
 use clustercache_testkit::{
     api::{FakeApi, Kind},
@@ -27,6 +28,19 @@ struct Said {
     err: String,
 }
 
+async fn soon<F: Future>(what: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, what)
+        .await
+        .expect("it did not happen in time")
+}
+
+/// Whether there is a kubectl.
+async fn there() -> bool {
+    let version = ["version", "--client"];
+    let said = Command::new("kubectl").args(version).output().await;
+    said.is_ok()
+}
+
 /// A folder in which kubectl finds its server and keeps what it discovers.
 struct Kubectl(tempfile::TempDir);
 
@@ -37,14 +51,20 @@ impl Kubectl {
         Self(folder)
     }
 
+    fn environment(&self) -> [(&'static str, OsString); 3] {
+        let home = self.0.path();
+        [
+            ("PATH", std::env::var_os("PATH").unwrap_or_default()),
+            ("HOME", home.into()),
+            ("KUBECONFIG", home.join("config").into()),
+        ]
+    }
+
     async fn run(&self, call: &Call) -> Said {
-        let home: &Path = self.0.path();
         let mut child = Command::new("kubectl")
             .args(call.words())
             .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("HOME", home)
-            .env("KUBECONFIG", home.join("config"))
+            .envs(self.environment())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -134,15 +154,10 @@ fn definition() -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_says_of_the_fake_what_it_says_of_the_real_server() {
-    let Ok(_) = Command::new("kubectl")
-        .arg("version")
-        .arg("--client")
-        .output()
-        .await
-    else {
+    if !there().await {
         eprintln!("{SKIPPED} kubectl_says_of_the_fake_what_it_says_of_the_real_server: no kubectl");
         return;
-    };
+    }
     let servers = real_or_skip!(1);
     let fake = fake();
     let (ours, theirs) = (

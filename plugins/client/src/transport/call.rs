@@ -6,6 +6,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use http::{HeaderValue, Request, Response, StatusCode, header};
@@ -27,11 +28,26 @@ use super::{
     refusal::{Asked, decodes, is_raw},
 };
 
-/// How often a request is sent at most, whether it never left or the server was too busy for it.
-pub(super) const SENDS: usize = 3;
+/// What one call may still do, and has done so far.
+pub(crate) struct Sends {
+    /// How often it may still be sent, whether it never left or the server was too busy for it.
+    pub(super) left: usize,
+    /// How long it waited for what is ours to give: a permit to dial, or a place on a connection.
+    pub(super) withheld: Duration,
+}
+
+impl Default for Sends {
+    fn default() -> Self {
+        Self {
+            left: 3,
+            withheld: Duration::ZERO,
+        }
+    }
+}
 
 impl Transport {
     /// Sends `request` once, as one of `class`. Dropping the future cancels the request, and nothing else.
+    #[cfg(test)]
     pub(crate) fn send(
         &self,
         request: Request<Body>,
@@ -41,16 +57,20 @@ impl Transport {
             Class::Probe(until) => until,
             _ => Instant::now() + class.deadline(&self.0.shared.deadlines),
         };
-        async move { self.send_until(request, class, until, &mut { SENDS }).await }
+        async move {
+            let mut sends = Sends::default();
+            self.send_until(request, class, until, &mut sends).await
+        }
     }
 
-    /// As [`send`](Self::send); it is to be over at `until`, and sent no more than `left` times.
+    /// Sends `request` as one of `class`; it is to be over at `until`, and may do no more than `sends` says. Dropping the future cancels the
+    /// request, and nothing else.
     pub(crate) async fn send_until(
         &self,
         mut request: Request<Body>,
         class: Class,
         until: Instant,
-        left: &mut usize,
+        sends: &mut Sends,
     ) -> Result<Response<ResponseBody>, TransportError> {
         let shared = &self.0.shared;
         if request.headers().contains_key(header::UPGRADE) {
@@ -74,11 +94,18 @@ impl Transport {
             let turn = limiter.turn(Lane::of(class, &request));
             before(&mut end, turn).await.map_err(no_turn)?;
         }
-        while *left > 0 {
-            *left -= 1;
+        while sends.left > 0 {
+            sends.left -= 1;
             let identity = self.0.identity.load_full();
-            let mut lease = match before(&mut end, identity.line.checkout(class)).await {
-                Err(Ending::Deadline(after)) => return Err(no_connection(&identity.line, after)),
+            let line = &identity.line;
+            // Who is no probe does not ask for it.
+            let counted = matches!(class, Class::Probe(_)).then(|| line.withheld());
+            let lease = before(&mut end, line.checkout(class)).await;
+            if let Some(counted) = counted {
+                sends.withheld += line.withheld() - counted;
+            }
+            let mut lease = match lease {
+                Err(Ending::Deadline(after)) => return Err(no_connection(line, after)),
                 Err(ending) => return Err(ending.error(Wait::Connection)),
                 Ok(Err(NoLease::Failed(error))) => return Err(error),
                 Ok(Err(NoLease::Retired)) if shared.closing.is_cancelled() => {
@@ -208,11 +235,7 @@ pub(super) fn prepare(shared: &Shared, request: &mut Request<Body>) -> Result<()
     Ok(())
 }
 
-pub(super) fn end_of_call(
-    until: Instant,
-    after: std::time::Duration,
-    cut: CancellationToken,
-) -> End {
+pub(super) fn end_of_call(until: Instant, after: Duration, cut: CancellationToken) -> End {
     Box::pin(async move {
         tokio::select! {
             biased;
@@ -260,7 +283,7 @@ impl<W: Future> Future for Before<'_, W> {
     }
 }
 
-fn no_connection(line: &Line, after: std::time::Duration) -> TransportError {
+fn no_connection(line: &Line, after: Duration) -> TransportError {
     match line.shortage() {
         Some(what) => TransportError::Busy { what, after },
         None => TransportError::Deadline {

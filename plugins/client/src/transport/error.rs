@@ -134,6 +134,9 @@ pub enum TransportError {
     },
 }
 
+/// What is short where a question was let out late.
+const LATE: &str = "an answer, after waiting for a permit to dial or a stream,";
+
 /// What of an answer was too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -288,6 +291,20 @@ impl TransportError {
             Self::Busy { .. } | Self::Evicted | Self::Retired => FailureKind::Busy,
             Self::Redirect { status } => FailureKind::Status(status.as_u16()),
             Self::Reset { .. } => FailureKind::Reset,
+        }
+    }
+
+    /// The same of a question to which the server had less than its time, because `withheld` of that went by before it was let out: if it
+    /// found no answer until its end, that is not the server's fault. (There is always a moment that does.)
+    pub(crate) fn after_waiting(self, withheld: Duration) -> Self {
+        /// This part of a deadline makes no difference to a server that lives.
+        const MOMENT: u32 = 4;
+        match self {
+            Self::Deadline {
+                stage: Wait::Connection | Wait::Head | Wait::Body,
+                after,
+            } if withheld > after / MOMENT => Self::Busy { what: LATE, after },
+            error => error,
         }
     }
 

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::oneshot, time::sleep};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -61,6 +64,9 @@ struct Pool {
     /// Dials under way, and how many of them wait for a permit, or their turn.
     dials: usize,
     queued: usize,
+    /// How long, in all, somebody waited here for what is ours to give, and until when that is counted.
+    withheld: Duration,
+    counted: Option<Instant>,
 }
 
 struct Waiter {
@@ -119,20 +125,13 @@ impl Line {
 
     /// What of our own is short, if that is why somebody waits.
     pub(crate) fn shortage(&self) -> Option<&'static str> {
-        let pool = self.pool();
-        match (pool.dials, pool.queued) {
-            (0, _) if pool.http1 => Some("one of the HTTP/1.1 connections"),
-            (dials, queued) if dials > 0 && dials == queued => Some(PERMIT),
-            // A server that allows none at all is not one that we have used up.
-            _ if pool
-                .shared
-                .iter()
-                .any(|link| link.is_told() && link.limit() > 0) =>
-            {
-                Some(STREAM)
-            }
-            _ => None,
-        }
+        self.pool().shortage()
+    }
+
+    /// How long, in all, there was a [`shortage`](Self::shortage) while somebody waited: what it grows by while one waits for a connection
+    /// is not the server's time.
+    pub(crate) fn withheld(&self) -> Duration {
+        self.pool().withheld
     }
 
     /// Takes no more requests. Watches go on for `watches`, then what is left has the grace of a close; connections close by themselves
@@ -300,11 +299,43 @@ impl Line {
     }
 
     fn pool(&self) -> MutexGuard<'_, Pool> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.count();
+        pool
     }
 }
 
 impl Pool {
+    /// Since it was last looked at nothing has changed but the time.
+    fn count(&mut self) {
+        if self.waiting.is_empty() {
+            self.counted = None;
+            return;
+        }
+        let now = Instant::now();
+        if let Some(before) = self.counted.replace(now)
+            && self.shortage().is_some()
+        {
+            self.withheld += now - before;
+        }
+    }
+
+    fn shortage(&self) -> Option<&'static str> {
+        match (self.dials, self.queued) {
+            (0, _) if self.http1 => Some("one of the HTTP/1.1 connections"),
+            (dials, queued) if dials > 0 && dials == queued => Some(PERMIT),
+            // A server that allows none at all is not one that we have used up.
+            _ if self
+                .shared
+                .iter()
+                .any(|link| link.is_told() && link.limit() > 0) =>
+            {
+                Some(STREAM)
+            }
+            _ => None,
+        }
+    }
+
     /// A connection that is up, as far as can be seen, and has room.
     fn take(&mut self, line: &Arc<Line>, class: Class) -> Option<Lease> {
         self.forget_closed();

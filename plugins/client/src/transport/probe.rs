@@ -1,6 +1,6 @@
 //! Questions of the health check: over the connection that calls use, or over one that is dialled for them and nothing else.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Request, StatusCode};
@@ -12,7 +12,7 @@ use tokio_util::sync::DropGuard;
 use super::{
     Identity, Shared, Transport,
     body::{Listen, ResponseBody},
-    call::{before, end_of_call, prepare},
+    call::{Sends, before, end_of_call, prepare},
     class::Class,
     dial::{PERMIT, dial},
     error::{TransportError, Wait},
@@ -25,12 +25,31 @@ use super::{
 use crate::check::Reply;
 
 impl Transport {
-    /// Asks for `path` over the connections that calls use.
-    pub(crate) async fn ask(&self, path: &str, until: Instant) -> Result<Reply, TransportError> {
-        let (mut parts, body) = self
-            .send(question(path), Class::Probe(until))
-            .await?
-            .into_parts();
+    /// Asks for `path` over the connections that calls use. `withheld` is what of the time until then this and earlier questions have
+    /// waited for what is ours to give.
+    pub(crate) async fn ask(
+        &self,
+        path: &str,
+        until: Instant,
+        withheld: &mut Duration,
+    ) -> Result<Reply, TransportError> {
+        let mut sends = Sends {
+            withheld: *withheld,
+            ..Sends::default()
+        };
+        let answer = self.answer(path, until, &mut sends).await;
+        *withheld = sends.withheld;
+        answer.map_err(|error| error.after_waiting(*withheld))
+    }
+
+    async fn answer(
+        &self,
+        path: &str,
+        until: Instant,
+        sends: &mut Sends,
+    ) -> Result<Reply, TransportError> {
+        let sent = self.send_until(question(path), Class::Probe(until), until, sends);
+        let (mut parts, body) = sent.await?.into_parts();
         let asked = parts.extensions.remove::<Asked>();
         let identity = asked.map(|asked| asked.identity);
         let identity = identity.unwrap_or_else(|| self.0.identity.load_full());
@@ -49,7 +68,10 @@ impl Transport {
             return Err(TransportError::Retired);
         }
         let after = shared.deadlines.probe;
+        let mut withheld = Withheld::default();
+        withheld.waits(true);
         let permit = timeout_at(until, gate.permit()).await;
+        withheld.waits(false);
         let busy = TransportError::Busy {
             what: PERMIT,
             after,
@@ -58,21 +80,25 @@ impl Transport {
         let identity = self.0.identity.load_full();
         let tasks = Tasks::new(&shared.tasks, shared.killed.child_token());
         let closed = tasks.killed.clone().drop_guard();
-        let mut waits = false;
         let up = async {
-            let dial = dial(shared, &identity.line.tls, permit, |now| waits = now);
+            let tls = &identity.line.tls;
+            let dial = dial(shared, tls, permit, |waits| withheld.waits(waits));
             let (stream, _permit) = dial.await?;
             Link::begin(stream, shared, &tasks, || (), || ()).await
         };
         let stage = Wait::Connection;
         let link = match timeout_at(until, up).await {
             Ok(link) => link?,
-            Err(_) if waits => return Err(busy),
-            Err(_) => return Err(TransportError::Deadline { stage, after }),
+            Err(_) if withheld.since.is_some() => return Err(busy),
+            Err(_) => {
+                let late = TransportError::Deadline { stage, after };
+                return Err(late.after_waiting(withheld.so_far));
+            }
         };
         Ok(Fresh {
             identity,
             link,
+            withheld: withheld.so_far,
             shared: Arc::clone(shared),
             _closed: closed,
         })
@@ -84,8 +110,24 @@ pub(crate) struct Fresh {
     /// The one that it was dialled with: it sends no other.
     identity: Arc<Identity>,
     link: Link,
+    /// What of the probe's time went by before it was let out.
+    withheld: Duration,
     shared: Arc<Shared>,
     _closed: DropGuard,
+}
+
+/// How long a dial waits for its permit or its turn.
+#[derive(Default)]
+struct Withheld {
+    so_far: Duration,
+    since: Option<Instant>,
+}
+
+impl Withheld {
+    fn waits(&mut self, waits: bool) {
+        let since = std::mem::replace(&mut self.since, waits.then(Instant::now));
+        self.so_far += since.map_or(Duration::ZERO, |since| since.elapsed());
+    }
 }
 
 impl Fresh {
@@ -94,6 +136,11 @@ impl Fresh {
         path: &str,
         until: Instant,
     ) -> Result<Reply, TransportError> {
+        let answer = self.answer(path, until).await;
+        answer.map_err(|error| error.after_waiting(self.withheld))
+    }
+
+    async fn answer(&mut self, path: &str, until: Instant) -> Result<Reply, TransportError> {
         let after = self.shared.deadlines.probe;
         let mut end = end_of_call(until, after, self.shared.killed.clone());
         let mut request = question(path);

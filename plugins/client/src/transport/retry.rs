@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use tokio::time::{Instant, sleep};
 
-use super::{Transport, body::ResponseBody, call::SENDS, class::Class, error::TransportError};
+use super::{Transport, body::ResponseBody, call::Sends, class::Class, error::TransportError};
 
 /// What a server may ask us to wait.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -27,12 +27,12 @@ impl Transport {
     ) -> Result<Response<ResponseBody>, TransportError> {
         let shared = &self.0.shared;
         let until = Instant::now() + class.deadline(&shared.deadlines);
-        let mut left = SENDS;
+        let mut sends = Sends::default();
         for nth in 1.. {
-            let copy = if left > 1 { copy(&request) } else { None };
-            let sent = self.send_until(request, class, until, &mut left);
+            let copy = if sends.left > 1 { copy(&request) } else { None };
+            let sent = self.send_until(request, class, until, &mut sends);
             let answer = sent.await?;
-            let wait = copy.filter(|_| left > 0).and_then(|copy| {
+            let wait = copy.filter(|_| sends.left > 0).and_then(|copy| {
                 let wait = wait(nth, copy.method(), answer.status(), answer.headers())?;
                 Some((copy, wait))
             });

@@ -162,7 +162,7 @@ async fn a_proxy_that_repeats_its_password_puts_it_into_no_log_and_no_state() {
             error.message.contains("the way through the proxy"),
             "{error:?}"
         );
-        rig.source.remove(&key);
+        rig.remove(&key);
     }
     rig.end().await;
 }

@@ -4,19 +4,14 @@
 use std::{
     cell::Cell,
     error::Error,
-    fmt::{self, Write},
+    fmt::Write,
     sync::{
         Mutex, Once, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
 
-use tracing::{
-    Event, Metadata, Subscriber,
-    field::{Field, Visit},
-    level_filters::LevelFilter,
-    span::{Attributes, Id, Record},
-};
+use clustercache_testkit::ears::{self, Listener};
 
 use crate::canaries;
 
@@ -28,11 +23,7 @@ const FRAMES: usize = 5_000;
 /// Begins to listen, once in a process.
 pub(crate) fn listen() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        tracing::subscriber::set_global_default(Ears).expect("nobody else listens");
-        log::set_logger(&Ears).expect("nobody else listens");
-        log::set_max_level(log::LevelFilter::Trace);
-    });
+    ONCE.call_once(|| ears::listen(&Judge));
     PATIENCE.store(FRAMES, Relaxed);
 }
 
@@ -51,6 +42,23 @@ pub(crate) fn heard_by_this_thread(what: impl FnOnce()) -> usize {
     MINE.set(Some(0));
     what();
     MINE.take().unwrap_or_default()
+}
+
+/// Judges what is logged at once: there is too much of it to be kept.
+struct Judge;
+
+impl Listener for Judge {
+    fn hear(&self, target: &str, text: &str) {
+        judge(target, text);
+    }
+
+    fn wants(&self, target: &str) -> bool {
+        if !(target.starts_with("h2") || target.starts_with("loona")) {
+            return true;
+        }
+        let left = PATIENCE.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        left.is_ok()
+    }
 }
 
 fn judge(target: &str, text: &str) {
@@ -106,72 +114,4 @@ pub(crate) fn tells(error: &(dyn Error + 'static)) -> String {
     }
     shows(&text);
     text
-}
-
-struct Ears;
-
-/// Everything in an event or a span.
-#[derive(Default)]
-struct Text(String);
-
-impl Visit for Text {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        let _ = write!(self.0, "{}={value} ", field.name());
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let _ = write!(self.0, "{}={value:?} ", field.name());
-    }
-}
-
-impl Subscriber for Ears {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let target = metadata.target();
-        if !(target.starts_with("h2") || target.starts_with("loona")) {
-            return true;
-        }
-        let left = PATIENCE.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
-        left.is_ok()
-    }
-
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(LevelFilter::TRACE)
-    }
-
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        let mut text = Text::default();
-        span.record(&mut text);
-        judge(span.metadata().target(), &text.0);
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, values: &Record<'_>) {
-        let mut text = Text::default();
-        values.record(&mut text);
-        judge("a span", &text.0);
-    }
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text::default();
-        event.record(&mut text);
-        judge(event.metadata().target(), &text.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-impl log::Log for Ears {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        judge(record.target(), &record.args().to_string());
-    }
-
-    fn flush(&self) {}
 }

@@ -3,6 +3,8 @@
 //! nothing panics; and of the secrets in the access nothing shows anywhere, also not in the logs of any crate at TRACE (rules 7, 18, 19).
 
 mod canaries;
+mod certificates;
+mod cost;
 mod ears;
 mod health;
 mod http2;
@@ -12,9 +14,7 @@ mod sizes;
 mod stops;
 mod text;
 
-use std::alloc::System;
-
-use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use peak_alloc::PeakAlloc;
 
 #[global_allocator]
-static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+static HEAP: PeakAlloc = PeakAlloc;

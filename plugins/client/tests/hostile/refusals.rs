@@ -120,7 +120,7 @@ async fn a_redirect_is_an_error_after_one_request_wherever_it_points() {
                 let text = ears::tells(&error);
                 assert!(text.contains("redirects"), "{text}");
                 assert_eq!(server.counts().requests_to("/api/v1/nodes"), 1);
-                rig.source.remove(&key);
+                rig.remove(&key);
             }
         }
         rig.end().await;

@@ -5,17 +5,13 @@ use std::{
     fmt,
     future::Future,
     panic::{self, Location},
-    sync::{
-        Arc, Mutex, Once, PoisonError,
-        atomic::{AtomicIsize, Ordering::Relaxed},
-    },
-    thread,
+    sync::{Arc, Mutex, Once, PoisonError},
     time::Duration,
 };
 
 use clustercache::{
-    Changes, Cluster, ClusterAccess, ClusterCache, ClusterKey, ClusterState, Event, Generation,
-    HookKind, LastError, MemorySource, Phase, Upsert, options::Options,
+    AccessBuilder, Changes, Cluster, ClusterAccess, ClusterCache, ClusterKey, ClusterState, Event,
+    Generation, HookKind, LastError, MemorySource, Phase, Upsert, options::Options,
 };
 use clustercache_client::{ClientExt, Deadlines, KubeClient};
 use clustercache_metrics::CacheMetrics;
@@ -27,19 +23,22 @@ use clustercache_testkit::{
 use futures_util::StreamExt;
 use prometheus::{Registry, TextEncoder};
 use tokio::{
-    sync::{Mutex as AsyncMutex, MutexGuard, oneshot},
+    sync::{Mutex as AsyncMutex, MutexGuard},
     task::JoinHandle,
-    time::{interval, timeout},
+    time::timeout,
 };
 
 use crate::{
-    HEAP,
     canaries::{CANARIES, TOKEN},
+    cost::Heap,
     ears,
 };
 
 /// The limit under which a test waits for what must happen.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+
+/// What a case may put on the heap, with all that its servers have there: a few windows and limits of answers, and far below what is sent.
+const LITTLE: usize = 24 << 20;
 
 pub(crate) type Protocol = fn() -> Behaviour;
 pub(crate) const H1: Protocol = Behaviour::http1;
@@ -73,6 +72,7 @@ pub(crate) struct Rig {
     slights: JoinHandle<()>,
     slighted: Arc<Mutex<Vec<String>>>,
     servers: Vec<Arc<HostileServer>>,
+    heap: Heap,
     _guard: PanicGuard,
     _alone: MutexGuard<'static, ()>,
 }
@@ -127,6 +127,7 @@ impl Rig {
             slights,
             slighted,
             servers: Vec::new(),
+            heap: Heap::watch(),
             _alone: alone,
         }
     }
@@ -137,9 +138,15 @@ impl Rig {
         name: &str,
         behaviour: Behaviour,
     ) -> (ClusterKey, Arc<HostileServer>) {
-        let server = Arc::new(HostileServer::start(name, behaviour).unwrap());
-        self.servers.push(Arc::clone(&server));
+        let server = self.server(HostileServer::start(name, behaviour).unwrap());
         (self.add_at(name, &server), server)
+    }
+
+    /// A hostile server without a cluster.
+    pub(crate) fn server(&mut self, server: HostileServer) -> Arc<HostileServer> {
+        let server = Arc::new(server);
+        self.servers.push(Arc::clone(&server));
+        server
     }
 
     /// One more cluster at a server.
@@ -155,9 +162,18 @@ impl Rig {
         self.servers.len()
     }
 
+    /// The case is over.
+    #[track_caller]
+    pub(crate) fn remove(&self, key: &ClusterKey) {
+        self.look();
+        self.source.remove(key);
+    }
+
     pub(crate) async fn connected(&self, key: &ClusterKey) -> Cluster {
         let connected = self.cache.wait_for(key, LIMIT).await;
-        connected.unwrap_or_else(|error| panic!("{error}"))
+        let connected = connected.unwrap_or_else(|error| panic!("{error}"));
+        self.look();
+        connected
     }
 
     pub(crate) async fn client(&self, key: &ClusterKey) -> kube::Client {
@@ -181,25 +197,40 @@ impl Rig {
             }
         };
         let state = timeout(LIMIT, changed).await;
-        state.unwrap_or_else(|_| panic!("{:?}", self.cache.state(key)))
+        let state = state.unwrap_or_else(|_| panic!("{:?}", self.cache.state(key)));
+        self.shown(&state);
+        state
+    }
+
+    /// What the cache says of a cluster is fit to be seen: its state as text and as JSON, and why there is no client, if there is none.
+    #[track_caller]
+    fn shown(&self, state: &ClusterState) {
+        ears::shows(&format!("{state:?} {state:#?}"));
+        ears::shows(&serde_json::to_string(state).unwrap());
+        if let Err(error) = self.cache.client(&state.key) {
+            ears::tells(&error);
+        }
+    }
+
+    /// The same of all clusters as they are now, and of the page of metrics. What is logged is judged as it comes.
+    #[track_caller]
+    pub(crate) fn look(&self) {
+        ears::shows(&page(&self.cache));
+        for state in self.cache.states().unwrap() {
+            self.shown(&state);
+        }
     }
 
     /// The first failure of a cluster.
     pub(crate) async fn failed(&self, key: &ClusterKey) -> LastError {
         let state = self.until(key, |state| state.last_error.is_some()).await;
+        self.look();
         state.last_error.unwrap()
     }
 
-    /// The neighbour has noticed nothing, nothing panicked, nothing that must not show has shown, and the end is clean.
+    /// The neighbour has noticed nothing, nothing panicked, nothing that must not show has shown, the heap was small, and the end is clean.
     pub(crate) async fn end(self) {
-        ears::shows(&page(&self.cache));
-        for state in self.cache.states().unwrap() {
-            ears::shows(&format!("{state:?}"));
-            ears::shows(&serde_json::to_string(&state).unwrap());
-            if let Err(error) = self.cache.client(&state.key) {
-                ears::tells(&error);
-            }
-        }
+        self.look();
         let state = self.cache.state(&beside()).unwrap();
         assert_eq!(
             (state.phase, state.generation),
@@ -218,6 +249,7 @@ impl Rig {
             abandoned.all(|hook| hook.hook == HookKind::Init),
             "{report}"
         );
+        self.heap.below(LITTLE);
         self.slights.await.unwrap();
         let slights = std::mem::take(&mut *lock(&self.slighted));
         assert!(slights.is_empty(), "{slights:#?}");
@@ -257,11 +289,19 @@ fn beside() -> ClusterKey {
 
 /// With every secret that there is.
 pub(crate) fn access(server: &HostileServer) -> ClusterAccess {
+    access_with(server, |access| access)
+}
+
+/// The same, and something else.
+pub(crate) fn access_with(
+    server: &HostileServer,
+    change: impl FnOnce(AccessBuilder) -> AccessBuilder,
+) -> ClusterAccess {
     let access = ClusterAccess::builder(server.url())
         .ca_pem(server.ca().pem())
         .client_certificate_pem(CANARIES.certificate_pem.clone(), CANARIES.key_pem.clone())
         .token(TOKEN);
-    access.build().unwrap()
+    change(access).build().unwrap()
 }
 
 fn neighbours_access(neighbour: &FakeCluster) -> ClusterAccess {
@@ -306,66 +346,6 @@ fn listen_to_panics() {
         }));
     });
     lock(&PANICS).clear();
-}
-
-/// The most that was on the heap, above what was there at first; looked at every millisecond.
-pub(crate) struct Peak {
-    most: Arc<AtomicIsize>,
-    first: isize,
-    stop: Option<oneshot::Sender<()>>,
-    watcher: Option<thread::JoinHandle<()>>,
-}
-
-impl Peak {
-    /// A thread of its own looks, however busy all others are.
-    pub(crate) fn watch() -> Self {
-        let first = live_heap();
-        let most = Arc::new(AtomicIsize::new(first));
-        let (stop, mut stopped) = oneshot::channel::<()>();
-        let seen = Arc::clone(&most);
-        let watcher = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_time()
-                .build()
-                .unwrap();
-            runtime.block_on(async {
-                let mut turns = interval(Duration::from_millis(1));
-                loop {
-                    tokio::select! {
-                        _ = turns.tick() => seen.fetch_max(live_heap(), Relaxed),
-                        _ = &mut stopped => return,
-                    };
-                }
-            });
-        });
-        Self {
-            most,
-            first,
-            stop: Some(stop),
-            watcher: Some(watcher),
-        }
-    }
-
-    /// In bytes.
-    #[track_caller]
-    pub(crate) fn below(mut self, limit: isize) {
-        self.most.fetch_max(live_heap(), Relaxed);
-        self.stop.take();
-        self.watcher.take().unwrap().join().unwrap();
-        let most = self.most.load(Relaxed) - self.first;
-        assert!(
-            most < limit,
-            "{} KiB on the heap, of at most {}",
-            most >> 10,
-            limit >> 10
-        );
-    }
-}
-
-fn live_heap() -> isize {
-    let stats = HEAP.stats();
-    let signed = |bytes: usize| isize::try_from(bytes).unwrap();
-    signed(stats.bytes_allocated) - signed(stats.bytes_deallocated)
 }
 
 /// It happens in time.

@@ -1,7 +1,5 @@
 //! What a cluster says is another party's text: where it shows, it cannot make a terminal, a log or a page show something else.
 
-use std::time::Duration;
-
 use clustercache::Phase;
 use clustercache_client::KubeClient;
 use clustercache_testkit::hostile::{Answer, Step, http2};
@@ -215,18 +213,13 @@ async fn a_cluster_that_repeats_our_token_in_its_answers_puts_it_into_nothing_of
                 "/api",
                 Answer::json(200, &serde_json::json!({ "kind": TOKEN })),
             );
-        let (key, _) = rig.add("echo", behaviour);
+        let (key, server) = rig.add("echo", behaviour);
         let cluster = rig.connected(&key).await;
         let client = cluster.get::<KubeClient>().unwrap();
-        let version = soon("its version", async {
-            loop {
-                if let Some(version) = client.server_version() {
-                    return version;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        });
-        let version = version.await;
+        // What is asked for next.
+        let uid = server.when(|counts| counts.requests_to("/api/v1/namespaces/kube-system") > 0);
+        soon("its version", uid).await;
+        let version = client.server_version().unwrap();
         assert!(version.git_version.starts_with("v1.37.2-"));
         ears::shows(&format!("{version} {version:?}"));
         ears::tells(&client.discovery().await.unwrap_err());

@@ -1,17 +1,24 @@
 //! The health check's table, over the connection that calls use and over one of its own.
 
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
 use clustercache::{Answer, FailureKind};
 use clustercache_testkit::fleet::FakeCluster;
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::{
     raw::{RawServer, Then, answer},
-    rig::{Open, Rig, soon, transport},
+    rig::{Open, Rig, access, soon, transport},
 };
 use crate::{
     check::check,
     provider::{Alone, Pooled},
-    transport::Transport,
+    transport::{
+        Transport,
+        hooks::{Gate, Permit},
+    },
 };
 
 const STATUS: &str = r#"{"kind":"Status","apiVersion":"v1"}"#;
@@ -28,12 +35,16 @@ use Is::{Fails, NotReady, Ready};
 
 async fn pooled(transport: &Transport) -> Is {
     let until = Instant::now() + transport.0.shared.deadlines.probe;
-    judged(soon(check(&mut Pooled { transport, until })).await)
+    judged(soon(check(&mut Pooled::new(transport, until))).await)
 }
 
 async fn fresh(transport: &Transport) -> Is {
+    fresh_by(transport, &Open).await
+}
+
+async fn fresh_by(transport: &Transport, gate: &dyn Gate) -> Is {
     let until = Instant::now() + transport.0.shared.deadlines.probe;
-    match soon(Box::pin(transport.fresh(&Open, until))).await {
+    match soon(Box::pin(transport.fresh(gate, until))).await {
         Ok(fresh) => judged(soon(check(&mut Alone { fresh, until })).await),
         Err(error) => Fails(error.kind()),
     }
@@ -116,7 +127,7 @@ async fn each_status_means_what_the_design_says_over_both_routes() {
 #[tokio::test]
 async fn what_is_wrong_below_http_is_told_apart_over_both_routes() {
     let rig = Rig::with(FakeCluster::start("below").unwrap(), |deadlines| {
-        deadlines.probe = std::time::Duration::from_millis(300);
+        deadlines.probe = Duration::from_millis(300);
     });
     let faults: [(Fault, FailureKind); 4] = [
         (FakeCluster::refuse, FailureKind::Refused),
@@ -131,6 +142,83 @@ async fn what_is_wrong_below_http_is_told_apart_over_both_routes() {
         assert_eq!(fresh(&rig.transport).await, Fails(kind));
         rig.cluster.heal();
     }
+}
+
+/// Gives leave, or a turn, as late as a busy fleet does.
+#[derive(Clone, Copy)]
+struct Late {
+    permit: Duration,
+    turn: Duration,
+}
+
+#[async_trait]
+impl Gate for Late {
+    async fn permit(&self) -> Box<dyn Permit> {
+        tokio::time::sleep(self.permit).await;
+        Box::new(*self)
+    }
+}
+
+#[async_trait]
+impl Permit for Late {
+    async fn received(&mut self) {
+        tokio::time::sleep(self.turn).await;
+    }
+
+    async fn evicted(&self) {
+        std::future::pending().await
+    }
+}
+
+/// The server had less than its time, by what is ours to give.
+#[tokio::test]
+async fn a_probe_that_was_let_out_late_and_found_no_answer_in_the_rest_of_its_time_is_no_failure() {
+    let (probe, none) = (Duration::from_secs(1), Duration::ZERO);
+    let silent: [Fault; 3] = [
+        FakeCluster::black_hole,
+        |cluster| cluster.hang("/readyz"),
+        |cluster| {
+            cluster.answer("/readyz", 503, "");
+            cluster.hang("/version");
+        },
+    ];
+    for (permit, turn, expected) in [
+        (probe / 2, none, FailureKind::Busy),
+        (none, probe / 2, FailureKind::Busy),
+        (none, none, FailureKind::TimedOut),
+    ] {
+        let late = Late { permit, turn };
+        let asked = silent.iter().enumerate().map(|(number, fault)| async move {
+            let cluster = FakeCluster::start(format!("late-{number}")).unwrap();
+            fault(&cluster);
+            let access = access(&cluster.access());
+            let transport = transport(access, Box::new(late), Arc::default(), |deadlines| {
+                deadlines.probe = probe;
+            });
+            // Whoever says nothing needs no turn.
+            let expected = match number {
+                0 if permit.is_zero() => FailureKind::TimedOut,
+                _ => expected,
+            };
+            let (pooled, fresh) = tokio::join!(pooled(&transport), fresh_by(&transport, &late));
+            assert_eq!(pooled, Fails(expected), "{number} {permit:?} {turn:?}");
+            assert_eq!(fresh, Fails(expected), "{number} {permit:?} {turn:?}");
+        });
+        join_all(asked).await;
+    }
+}
+
+#[tokio::test]
+async fn a_probe_that_was_let_out_late_and_is_answered_in_time_is_a_success() {
+    let cluster = FakeCluster::start("late-and-well").unwrap();
+    let late = Late {
+        permit: Duration::from_secs(1),
+        turn: Duration::ZERO,
+    };
+    let access = access(&cluster.access());
+    let transport = transport(access, Box::new(late), Arc::default(), |_| ());
+    let both = tokio::join!(pooled(&transport), fresh_by(&transport, &late));
+    assert_eq!(both, (Ready, Ready));
 }
 
 #[tokio::test]
@@ -160,9 +248,9 @@ async fn a_strange_answer_is_a_failure_of_its_kind_over_both_routes() {
         let transport = transport(
             server.access(),
             Box::new(Open),
-            std::sync::Arc::default(),
+            Arc::default(),
             |deadlines| {
-                deadlines.probe = std::time::Duration::from_millis(500);
+                deadlines.probe = Duration::from_millis(500);
             },
         );
         let begins: String = answer.chars().take(60).collect();
@@ -194,10 +282,7 @@ async fn what_a_server_says_is_not_shown_beyond_its_failed_checks_and_escaped() 
         "[+]ping ok\n[-]etcd \u{1b}[31mfailed\nhealthz check failed",
     );
     let until = Instant::now() + rig.transport.0.shared.deadlines.probe;
-    let mut asked = Pooled {
-        transport: &rig.transport,
-        until,
-    };
+    let mut asked = Pooled::new(&rig.transport, until);
     let Ok(Answer::NotReady(text)) = check(&mut asked).await else {
         panic!("it is not ready")
     };

@@ -1,8 +1,11 @@
 //! Dialling: once for all who wait, to its end, with leave.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -11,7 +14,7 @@ use clustercache_testkit::fleet::FakeCluster;
 use futures_util::{FutureExt, future::join_all};
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::rig::{Rig, access, get, soon, transport, whole};
+use super::rig::{Rig, access, get, readyz, soon, transport, whole};
 use crate::{
     TransportError,
     transport::hooks::{Gate, Permit},
@@ -178,7 +181,7 @@ async fn a_call_that_waits_for_leave_until_its_deadline_says_nothing_of_the_clus
         Box::new(Shut),
         Arc::default(),
         |d| {
-            d.call = std::time::Duration::from_millis(50);
+            d.call = Duration::from_millis(50);
         },
     );
     let error = get(&transport, "/version").await.err().unwrap();
@@ -197,7 +200,7 @@ async fn a_probe_that_waits_for_its_turn_until_its_deadline_says_nothing_of_the_
     );
     let until = Instant::now() + transport.0.shared.deadlines.probe;
     let (pooled, fresh) = tokio::join!(
-        transport.ask("/readyz", until),
+        readyz(&transport, until),
         Box::pin(transport.fresh(&gate, until))
     );
     assert_eq!(gate.0.received.load(Relaxed), 2, "the server has spoken");

@@ -8,7 +8,7 @@ use http::{Request, header};
 use kube::client::Body;
 use tokio::time::Instant;
 
-use super::rig::{Rig, soon};
+use super::rig::{Rig, readyz, soon};
 use crate::{
     Deadlines, RateLimit, TransportError,
     transport::{Class, Limiter},
@@ -32,7 +32,7 @@ async fn a_hundred_calls_that_wait_in_the_bulk_lane_delay_no_probe() {
         assert!(poll!(list).is_pending());
     }
     let until = Instant::now() + Deadlines::default().probe;
-    let reply = rig.transport.ask("/readyz", until).await.unwrap();
+    let reply = readyz(&rig.transport, until).await.unwrap();
     assert!(reply.status.is_success());
     soon(&mut lists[0]).await.unwrap();
     for list in &mut lists[1..] {

@@ -1,8 +1,11 @@
 //! What becomes of a call for which a server is too busy: sent again, few times, in its deadline, and nothing is done twice.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use clustercache_testkit::fleet::FakeCluster;
@@ -13,7 +16,7 @@ use tokio::time::Instant;
 use super::{
     frames::{END_HEADERS, END_STREAM, HEADERS, Peer, RESET, frame},
     raw::{RawServer, Then, answer},
-    rig::{Open, Rig, soon, transport, whole},
+    rig::{Open, Rig, readyz, soon, transport, whole},
 };
 use crate::{
     TransportError,
@@ -107,7 +110,7 @@ async fn a_probe_is_asked_once() {
     let rig = Rig::new("once");
     rig.cluster.answer("/readyz", 429, "busy");
     let until = Instant::now() + crate::Deadlines::default().probe;
-    let reply = soon(rig.transport.ask("/readyz", until)).await.unwrap();
+    let reply = soon(readyz(&rig.transport, until)).await.unwrap();
     assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(rig.cluster.counters().requests.total(), 1);
 }
@@ -115,7 +118,7 @@ async fn a_probe_is_asked_once() {
 #[tokio::test]
 async fn close_ends_a_wait_between_two_tries() {
     let rig = Rig::with(FakeCluster::start("between").unwrap(), |deadlines| {
-        deadlines.list = std::time::Duration::from_secs(600);
+        deadlines.list = Duration::from_secs(600);
     });
     rig.cluster.answer("/api/v1/pods", 503, "busy");
     let (call, ()) = tokio::join!(call(&rig.transport, Method::GET, "/api/v1/pods"), async {

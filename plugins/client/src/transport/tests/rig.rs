@@ -14,9 +14,12 @@ use clustercache::{ClusterAccess, ClusterKey};
 use clustercache_testkit::fleet::{FakeAccess, FakeCluster, FakeCredential};
 use http::{HeaderValue, Request, Response};
 use kube::client::Body;
+use tokio::time::Instant;
 
 use crate::{
     Deadlines, Dialer, Limits, RequestCounts, TcpDialer,
+    check::{Ask, Reply},
+    provider::Pooled,
     transport::{
         Class, Limiter, Transport, TransportError,
         body::ResponseBody,
@@ -231,6 +234,11 @@ pub(super) async fn get(
     let request = Request::get(path).body(Body::empty()).unwrap();
     let class = Class::of(&request);
     soon(transport.send(request, class)).await
+}
+
+/// As the health check asks, until then.
+pub(super) async fn readyz(transport: &Transport, until: Instant) -> Result<Reply, TransportError> {
+    Pooled::new(transport, until).ask("/readyz").await
 }
 
 pub(super) async fn whole(response: Response<ResponseBody>) -> Result<String, TransportError> {

@@ -1,6 +1,6 @@
 //! Streams of HTTP/2: where those of one connection are used there is another, and who does not read stalls nobody.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use clustercache::FailureKind;
@@ -13,7 +13,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     raw::RawServer,
-    rig::{Heard, Open, get, limited, soon, transport, whole},
+    rig::{Heard, Open, get, limited, readyz, soon, transport, whole},
 };
 use crate::{
     Limits, Part, TransportError,
@@ -95,7 +95,7 @@ fn on(server: &RawServer) -> Transport {
 
 pub(super) async fn ask(transport: &Transport) -> Result<u16, TransportError> {
     let until = Instant::now() + transport.0.shared.deadlines.probe;
-    let reply = soon(transport.ask("/readyz", until)).await?;
+    let reply = soon(readyz(transport, until)).await?;
     Ok(reply.status.as_u16())
 }
 
@@ -119,7 +119,7 @@ async fn where_a_server_allows_one_stream_each_probes_have_a_connection_that_nob
         Box::new(Open),
         Arc::default(),
         |deadlines| {
-            deadlines.call = std::time::Duration::from_millis(100);
+            deadlines.call = Duration::from_millis(100);
         },
     );
     let held = watches(&transport, 64).await;
@@ -184,7 +184,7 @@ async fn who_gets_no_stream_waits_for_one_and_says_nothing_of_the_cluster() {
         Box::new(Open),
         Arc::default(),
         |deadlines| {
-            deadlines.list = std::time::Duration::from_millis(100);
+            deadlines.list = Duration::from_millis(100);
         },
     );
     let mut watches = watches(&transport, 64).await;
@@ -204,8 +204,8 @@ async fn a_server_that_allows_no_streams_is_at_fault_itself() {
         Box::new(Open),
         Arc::default(),
         |deadlines| {
-            deadlines.call = std::time::Duration::from_millis(100);
-            deadlines.probe = std::time::Duration::from_millis(100);
+            deadlines.call = Duration::from_millis(100);
+            deadlines.probe = Duration::from_millis(100);
         },
     );
     for _ in 0..3 {
