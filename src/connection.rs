@@ -4,7 +4,7 @@ use std::{
     any::{Any, TypeId},
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -14,8 +14,14 @@ use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
 use crate::{
-    ClusterAccess, ClusterKey, Generation, Identity, IdentityHandle, context::Attempt, hook,
-    latch::Moment, resource::Value, shared::Shared, vitals::Vitals,
+    ClusterAccess, ClusterKey, Generation, Identity, IdentityHandle,
+    context::Attempt,
+    hook,
+    latch::Moment,
+    resource::Value,
+    shared::Shared,
+    sync::{Mutex, lock},
+    vitals::Vitals,
 };
 
 pub(crate) struct Connection {
@@ -89,15 +95,12 @@ impl Connection {
 
     /// An init begins.
     pub(crate) fn began(&self, attempt: Arc<Attempt>) {
-        self.running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(attempt);
+        lock(&self.running).push(attempt);
     }
 
     /// An init is over; its value, if it made one, is up. If nobody waited for it any more, the value comes back to be dropped.
     pub(crate) fn finished(&self, attempt: &Arc<Attempt>, value: Option<Value>) -> Option<Value> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = lock(&self.running);
         let Some(index) = running.iter().position(|other| Arc::ptr_eq(other, attempt)) else {
             return value;
         };
@@ -106,10 +109,7 @@ impl Connection {
                 value,
                 attempt: Arc::clone(attempt),
             };
-            self.up
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(up);
+            lock(&self.up).push(up);
         }
         running.remove(index);
         if running.is_empty() {
@@ -122,22 +122,19 @@ impl Connection {
 
     /// Waits for an init no longer. Says whether there was anything to wait for.
     pub(crate) fn give_up(&self, attempt: &Arc<Attempt>) -> bool {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = lock(&self.running);
         let index = running.iter().position(|other| Arc::ptr_eq(other, attempt));
         index.map(|index| running.remove(index)).is_some()
     }
 
     /// The inits that run.
     pub(crate) fn running(&self) -> Vec<Arc<Attempt>> {
-        self.running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.running).clone()
     }
 
     /// Readers get these no more.
     pub(crate) fn mark_retired(&self, slots: impl Fn(usize) -> bool) {
-        let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        let up = lock(&self.up);
         let taken = up.iter().filter(|up| slots(up.slot()));
         let lives: Vec<_> = taken.map(|up| Arc::clone(&up.attempt.life)).collect();
         drop(up);
@@ -148,14 +145,11 @@ impl Connection {
 
     /// What is up, in the order in which it came up.
     pub(crate) fn all_up(&self) -> Vec<Up> {
-        self.up
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.up).clone()
     }
 
     pub(crate) fn value(&self, slot: usize) -> Option<Up> {
-        let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        let up = lock(&self.up);
         up.iter()
             .find(|up| up.slot() == slot && !up.value.is::<NoValue>())
             .cloned()
@@ -163,7 +157,7 @@ impl Connection {
 
     /// The same, unless readers get it no more: what waits for its teardown is nothing to build on.
     pub(crate) fn current(&self, slot: usize) -> Option<Up> {
-        let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        let up = lock(&self.up);
         up.iter()
             .find(|up| {
                 let retired = up.attempt.life.moments.is_set(Moment::Retired);
@@ -174,7 +168,7 @@ impl Connection {
 
     /// Takes out the init that found that a slot has no value.
     pub(crate) fn pop_none(&self, slot: usize) -> Option<Arc<Attempt>> {
-        let mut up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut up = lock(&self.up);
         let is_it = |up: &Up| up.slot() == slot && up.value.is::<NoValue>();
         let index = up.iter().position(is_it)?;
         Some(up.remove(index).attempt)
@@ -182,40 +176,27 @@ impl Connection {
 
     /// Takes out the newest value that is one of `slots`.
     pub(crate) fn pop(&self, slots: impl Fn(usize) -> bool) -> Option<Up> {
-        let mut up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut up = lock(&self.up);
         let index = up.iter().rposition(|up| slots(up.slot()))?;
         Some(up.remove(index))
     }
 
     /// The slot whose teardown runs: there is one at a time.
     pub(crate) fn tearing_down(&self) -> Option<usize> {
-        *self
-            .tearing_down
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.tearing_down)
     }
 
     pub(crate) fn set_tearing_down(&self, slot: Option<usize>) {
-        *self
-            .tearing_down
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = slot;
+        *lock(&self.tearing_down) = slot;
     }
 
     pub(crate) fn predecessor(&self) -> Option<Arc<Connection>> {
-        self.predecessor
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.predecessor).clone()
     }
 
     /// The replacement is over: nothing of the old connection is held any more.
     pub(crate) fn forget_predecessor(&self) {
-        let old = self
-            .predecessor
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let old = lock(&self.predecessor).take();
         drop(old);
     }
 
@@ -261,7 +242,7 @@ impl IdentityState {
     }
 
     pub(crate) fn get<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
-        let states = || self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let states = || lock(&self.states);
         let known = states().get(&TypeId::of::<T>()).cloned();
         // `T::default` is foreign code: it does not run under the lock, and whoever is second drops its own.
         let state = known.unwrap_or_else(|| {
@@ -283,7 +264,7 @@ impl IdentityState {
         age: Duration,
         now: Instant,
     ) -> bool {
-        let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warm = lock(&self.warm);
         let is_old = |kind: &TypeId, kept: &Kept| {
             *kind == TypeId::of::<T>() || now.saturating_duration_since(kept.at) > age
         };
@@ -310,11 +291,7 @@ impl IdentityState {
 
     /// Takes what was kept, if it is not older than `age`.
     pub(crate) fn kept<T: Send + Sync + 'static>(&self, age: Duration, now: Instant) -> Option<T> {
-        let kept = self
-            .warm
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&TypeId::of::<T>())?;
+        let kept = lock(&self.warm).remove(&TypeId::of::<T>())?;
         let fresh = now.saturating_duration_since(kept.at) <= age;
         fresh
             .then_some(kept.state)?

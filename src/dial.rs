@@ -2,17 +2,22 @@
 //! counts as a descriptor while it is silent, as CPU once it has received bytes, and never as both: it holds nothing while it waits. The
 //! lock is held for the queue's own steps only; whoever they let go on is woken after it (rule 11).
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use tokio::{runtime::Handle, time::Instant};
 
 use self::queue::{Queue, Ticket, Turn};
-use crate::{ClusterKey, context::Attempt, hook::guarded, latch::Latch, options::DialOptions};
+use crate::{
+    ClusterKey,
+    context::Attempt,
+    hook::guarded,
+    latch::Latch,
+    options::DialOptions,
+    sync::{Mutex, MutexGuard, lock},
+};
 
+#[cfg(all(test, clustercache_shuttle))]
+mod model;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -134,7 +139,7 @@ struct Wakes {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn ask(self: &Arc<Self>, key: &ClusterKey, failures: u32) -> DialPermit {

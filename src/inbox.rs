@@ -3,12 +3,19 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{ClusterKey, Generation, resource::Standing};
+use crate::{
+    ClusterKey, Generation,
+    resource::Standing,
+    sync::{Mutex, lock},
+};
+
+#[cfg(all(test, clustercache_shuttle))]
+mod model;
 
 #[derive(Default)]
 pub(crate) struct Inbox {
@@ -69,7 +76,7 @@ pub(crate) enum Command {
 
 impl Inbox {
     pub(crate) fn signal(&self, key: &ClusterKey, generation: Generation, signal: Signal) {
-        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut letters = lock(&self.letters);
         let signals = letters
             .signals
             .entry(generation)
@@ -118,16 +125,12 @@ impl Inbox {
     }
 
     pub(crate) fn command(&self, command: Command) {
-        self.letters
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .commands
-            .insert(command);
+        lock(&self.letters).commands.insert(command);
         self.arrived.notify_one();
     }
 
     pub(crate) fn take(&self) -> Letters {
-        std::mem::take(&mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.letters))
     }
 
     pub(crate) async fn arrived(&self) {

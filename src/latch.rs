@@ -4,6 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use tokio::sync::Notify;
 
+use crate::sync::between_steps;
+
+#[cfg(all(test, any(clustercache_shuttle, clustercache_loom)))]
+mod model;
+
 #[derive(Debug, Default)]
 pub(crate) struct Latch {
     set: AtomicBool,
@@ -13,6 +18,7 @@ pub(crate) struct Latch {
 impl Latch {
     pub(crate) fn set(&self) {
         self.set.store(true, Ordering::Release);
+        between_steps();
         self.waiters.notify_waiters();
     }
 
@@ -25,6 +31,7 @@ impl Latch {
         tokio::pin!(waiter);
         // Registered before the flag is read: a `set` between the two wakes us.
         waiter.as_mut().enable();
+        between_steps();
         if !self.is_set() {
             waiter.await;
         }
@@ -55,6 +62,7 @@ pub(crate) enum Moment {
 impl Moments {
     pub(crate) fn set(&self, moment: Moment) {
         self.passed.fetch_or(moment as u8, Ordering::Release);
+        between_steps();
         self.waiters.notify_waiters();
     }
 
@@ -68,6 +76,7 @@ impl Moments {
             tokio::pin!(waiter);
             // Registered before the flag is read: a `set` between the two wakes us. So does one of another moment.
             waiter.as_mut().enable();
+            between_steps();
             if self.is_set(moment) {
                 return;
             }

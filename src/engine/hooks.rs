@@ -29,6 +29,9 @@ use crate::{
     shared::Shared,
 };
 
+#[cfg(all(test, clustercache_shuttle))]
+mod model;
+
 /// How long the tasks of a resource may take to notice that they were dropped: longer only if one blocks its thread.
 const KILL: Duration = Duration::from_secs(1);
 

@@ -2,7 +2,7 @@
 //! `WouldDeadlock` (rules 11 and 12). A table of all of them, in simulated time: that no time passes shows that none of them waited.
 //!
 //! The engine itself runs on tokio, which no model checker schedules; what the calls meet below it is model-checked in `src/events/model.rs`,
-//! `src/registry/model.rs` and `src/cache/model.rs`.
+//! `src/registry/model.rs`, `src/cache/model.rs` and `src/engine/hooks/model.rs`.
 
 #![allow(clippy::unit_arg, clippy::drop_non_drop)] // a table of calls, whatever they return
 
