@@ -1,5 +1,5 @@
 //! What it takes to have an object that has come at hand: from the bytes of its line to where readers find it, on one core. Decoded, against
-//! serde_json alone on the same bytes; encoded, against decoded.
+//! `serde_json` alone on the same bytes; encoded, against decoded.
 
 use std::hint::black_box;
 

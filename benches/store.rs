@@ -51,8 +51,8 @@ fn live() -> usize {
 /// What each pod adds to the heap, and what holds it.
 fn added<T>(make: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(f64, T)> {
     let before = live();
-    let made = make()?;
-    Ok((count(live() - before) / count(PODS), made))
+    let holder = make()?;
+    Ok((count(live() - before) / count(PODS), holder))
 }
 
 fn fill<T: 'static>(
