@@ -200,12 +200,15 @@ async fn a_pods_port_is_reached_beside_http_2() {
         for _ in 0..2 {
             let (sent, received) =
                 tokio::join!(ours.write_all(&bytes), theirs.read_exact(&mut back));
-            (sent.unwrap(), received.unwrap());
+            sent.unwrap();
+            received.unwrap();
             assert_eq!(back, bytes);
-            (ours.flush().await.unwrap(), back.fill(0));
+            ours.flush().await.unwrap();
+            back.fill(0);
             let (sent, received) =
                 tokio::join!(theirs.write_all(&bytes), ours.read_exact(&mut back));
-            (sent.unwrap(), received.unwrap());
+            sent.unwrap();
+            received.unwrap();
             assert_eq!(back, bytes);
         }
         // The pool's connection has HTTP/2, which has no upgrades.
