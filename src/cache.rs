@@ -23,7 +23,7 @@ use crate::{
 };
 
 #[cfg(all(test, clustercache_shuttle))]
-mod model;
+pub(crate) mod model;
 
 /// As good as never, and can be added to any time.
 const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);

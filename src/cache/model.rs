@@ -3,8 +3,8 @@
 //! such a call is made is a deadlock there, which the checker reports. By shuttle only: for loom there are too many. `models/Cargo.toml` has
 //! the commands.
 //!
-//! The engine itself runs on tokio, which no checker schedules: here the test writes as it does. The calls that await, and those from hooks that only the
-//! engine runs, are in a table in `tests/calls`.
+//! The engine itself runs on tokio, which no checker schedules: here the test writes as it does. The same calls from inside `init` and `teardown` are
+//! in `engine/hooks/model.rs`; those that await, and those from hooks that only the engine runs, are in a table in `tests/calls`.
 
 use std::sync::OnceLock;
 
@@ -32,7 +32,7 @@ struct Value(Arc<OnceLock<ClusterCache>>);
 impl Drop for Value {
     fn drop(&mut self) {
         if let Some(cache) = self.0.get() {
-            every_call(cache);
+            every_call::<Calls>(cache);
         }
     }
 }
@@ -59,9 +59,10 @@ fn key() -> ClusterKey {
     ClusterKey::named("a")
 }
 
-fn every_call(cache: &ClusterCache) {
+/// Every call that does not await, about the cluster `a`.
+pub(crate) fn every_call<R: ClusterResource>(cache: &ClusterCache) {
     let a = key();
-    let _ = (cache.get::<Calls>(&a), cache.access(&a), cache.state(&a));
+    let _ = (cache.get::<R>(&a), cache.access(&a), cache.state(&a));
     let _ = (cache.keys(), cache.states(), cache.status(), cache.now());
     let _ = (
         cache.counters().panics(),
@@ -70,7 +71,7 @@ fn every_call(cache: &ClusterCache) {
     );
     cache.retry_now(&a);
     cache.reconnect(&a);
-    cache.reconsider::<Calls>(&a);
+    cache.reconsider::<R>(&a);
     cache.release_brake();
     let minute = Duration::from_secs(60);
     let mut events = cache
@@ -84,12 +85,12 @@ fn every_call(cache: &ClusterCache) {
         return;
     };
     let _ = (cluster.state(), cluster.access(), cluster.generation());
-    let _ = (cluster.get::<Calls>(), cluster.borrow::<Calls>().is_ok());
+    let _ = (cluster.get::<R>(), cluster.borrow::<R>().is_ok());
     let Ok(snapshot) = cluster.snapshot() else {
         return;
     };
     let _ = (snapshot.generation(), snapshot.state());
-    if let Ok(value) = snapshot.get::<Calls>() {
+    if let Ok(value) = snapshot.get::<R>() {
         let _ = (value.is_current(), value.key(), value.generation());
     }
 }
@@ -170,14 +171,14 @@ fn no_call_of_a_reader_a_subscriber_or_a_drop_meets_a_lock_that_is_held() {
         let writer = Writer::new();
         let reader = spawn({
             let cache = writer.cache.clone();
-            move || every_call(&cache)
+            move || every_call::<Calls>(&cache)
         });
         let subscriber = spawn({
             let cache = writer.cache.clone();
             move || {
                 let mut events = cache.subscribe();
                 while block_on(events.next()).is_some() {
-                    every_call(&cache);
+                    every_call::<Calls>(&cache);
                 }
             }
         });

@@ -1,5 +1,5 @@
 //! Model checks of how values come up and go (rules 2 and 6), over the very tasks that do it: an init that ends just as its connection goes, parts that
-//! go before the whole, a runtime that drops a teardown on the way; and readers meanwhile. Under schedules that a checker chooses, by
+//! go before the whole, a runtime that drops a teardown on the way; readers meanwhile, and every call from inside them (rule 11). Under schedules that a checker chooses, by
 //! shuttle only. `models/Cargo.toml` has the commands.
 //!
 //! The tasks want a runtime for their deadlines. There is one that nobody runs: no time passes, and nothing ends by that.
@@ -12,6 +12,7 @@ use super::*;
 use crate::{
     CheckError, ClusterAccess, ClusterCache, ClusterKey, ClusterResource, Generation, HealthCheck,
     Identity, InitError, MemorySource, Phase, Requires, Resource,
+    cache::model::every_call,
     connection::IdentityState,
     events::{
         model::checker::{block_on, check, spawn},
@@ -25,16 +26,24 @@ use crate::{
 };
 
 /// What was done to the values of one connection, in order.
-#[derive(Clone)]
-struct Journal(Arc<Mutex<Vec<&'static str>>>);
+#[derive(Clone, Default)]
+struct Journal {
+    notes: Arc<Mutex<Vec<&'static str>>>,
+    /// Whoever makes a note makes every call of this too, if it is there.
+    calls: Arc<Mutex<Option<ClusterCache>>>,
+}
 
 impl Journal {
     fn note(&self, what: &'static str) {
-        lock(&self.0).push(what);
+        lock(&self.notes).push(what);
+        let calls = lock(&self.calls).clone();
+        if let Some(cache) = calls {
+            every_call::<Base>(&cache);
+        }
     }
 
     fn has(&self, what: &str) -> bool {
-        lock(&self.0).iter().any(|other| *other == what)
+        lock(&self.notes).iter().any(|other| *other == what)
     }
 }
 
@@ -129,7 +138,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let journal = Journal(Arc::new(Mutex::new(Vec::new())));
+        let journal = Journal::default();
         let built = ClusterCache::builder()
             .source(MemorySource::new("test"))
             .resource(Base(journal.clone()))
@@ -243,7 +252,9 @@ impl Scene {
             ..
         } = &self;
         assert!(connection.running().is_empty() && connection.all_up().is_empty());
-        let journal = lock(&journal.0).clone();
+        // It holds the provider that holds it.
+        *lock(&journal.calls) = None;
+        let journal = lock(&journal.notes).clone();
         assert!(may.iter().any(|may| *may == journal), "{journal:?}");
     }
 }
@@ -299,6 +310,20 @@ fn an_init_that_ends_as_its_connection_goes_is_torn_down_once_in_reverse_or_made
         scene.publish(false);
         let down = scene.retire(None, None);
         block_on(down.run());
+        init.join().unwrap();
+        reader.join().unwrap();
+        scene.ends(&[&IN_REVERSE, &NO_TOP]);
+    });
+}
+
+#[test]
+fn no_call_from_inside_an_init_a_teardown_or_a_drop_meets_a_lock_that_is_held() {
+    model(|| {
+        let mut scene = Scene::new();
+        *lock(&scene.journal.calls) = Some(scene.cache.clone());
+        let (init, reader) = (spawn(scene.init()), spawn(scene.reader()));
+        scene.publish(false);
+        block_on(scene.retire(None, None).run());
         init.join().unwrap();
         reader.join().unwrap();
         scene.ends(&[&IN_REVERSE, &NO_TOP]);

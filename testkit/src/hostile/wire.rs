@@ -113,6 +113,14 @@ impl Wire {
     }
 }
 
+impl Wire {
+    fn count(&self, sent: impl FnOnce(u64) -> u64) {
+        self.inner
+            .counting
+            .change(|counts| counts.sent = sent(counts.sent));
+    }
+}
+
 impl AsyncRead for Wire {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -146,15 +154,22 @@ impl AsyncWrite for Wire {
             ready!(self.next.as_mut().poll(cx));
             room = room.min(1);
         }
-        let written = ready!(Pin::new(&mut self.tcp).poll_write(cx, &buf[..room]))?;
+        // Counted before the peer can answer to it, and as far as it was not written taken back.
+        self.count(|sent| sent + room as u64);
+        let result = Pin::new(&mut self.tcp).poll_write(cx, &buf[..room]);
+        let written = match &result {
+            Poll::Ready(Ok(written)) => *written,
+            _ => 0,
+        };
+        if written < room {
+            self.count(|sent| sent - (room - written) as u64);
+        }
+        let written = ready!(result)?;
         if let Some(pace) = self.pace {
             self.next.as_mut().reset(Instant::now() + pace);
         }
         self.written += written as u64;
         self.stop_if_due();
-        self.inner
-            .counting
-            .change(|counts| counts.sent += written as u64);
         Poll::Ready(Ok(written))
     }
 

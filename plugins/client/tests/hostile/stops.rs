@@ -113,7 +113,12 @@ async fn sweep(deadlines: &[u64], regions: &[Region], stopping: impl Fn(Stops) -
                 rig.source.remove(key);
             }
             let met = server.counts().connections - before;
-            assert_eq!(met, keys.len() as u64, "each has met a stop of its own");
+            let (keys, may_be_up) = (keys.len() as u64, part.ends.contains(&CONNECTED));
+            // What was up is probed on another connection once its own has ended.
+            assert!(
+                met == keys || may_be_up && met > keys,
+                "{met} stops of {keys}"
+            );
             if was_early {
                 again.push(part);
             }
@@ -178,9 +183,10 @@ struct Ends {
 impl Ends {
     async fn of((protocol, body): (Protocol, u64)) -> Self {
         let mut rig = within(Duration::from_secs(60)).await;
-        let (_, server) = rig.add("tls", protocol().without_settings());
+        // Names as long as that of the sweep: a certificate has them in it.
+        let (_, server) = rig.add("shake", protocol().without_settings());
         let tls = soon("TLS", server.when(|counts| counts.handshakes == 1)).await;
-        let (key, server) = rig.add("all", in_two_records(protocol));
+        let (key, server) = rig.add("whole", in_two_records(protocol));
         rig.connected(&key).await;
         let all = server.counts().sent;
         rig.end().await;
@@ -191,9 +197,9 @@ impl Ends {
         }
     }
 
-    /// By stage. Signatures in TLS differ in length by a few bytes: there it may be the one stage or the next.
+    /// By stage. The signatures of a handshake and of its certificate differ in length by a few bytes: there it may be the one stage or the next.
     fn regions(&self, [tls, head, body, all]: [&'static str; 4]) -> Vec<Region> {
-        const FEW: u64 = 4;
+        const FEW: u64 = 8;
         let Self {
             tls: t,
             head: h,
