@@ -11,9 +11,6 @@ use crate::test::{self, K8S_OPENAPI};
 use crate::tools;
 use crate::workspace::{self, Package};
 
-/// The example of the README's first command.
-const FIRST: &str = "fleet";
-
 /// An example shows its point by itself, and ends.
 const EXAMPLE_WITHIN: Duration = Duration::from_secs(120);
 /// Where the network swallows what is sent, nobody waits longer for the advisories.
@@ -142,17 +139,12 @@ fn examples(report: &mut Report, packages: &[Package]) {
     }
 }
 
-/// The README's first command is in release; that it works is the point here, so the optimiser's minutes are spared. The
-/// others are built by then, with all features, as the tests are.
+/// In release, as the README's first command is. That it works is the point here, so the optimiser's minutes are spared.
 fn example_command(verb: &str, package: &Package, example: &str) -> Command {
-    let mut command = cargo(&[verb, "--package", &package.name, "--example", example]);
-    if example == FIRST {
-        command
-            .arg("--release")
-            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0");
-    } else {
-        command.arg("--all-features");
-    }
+    let mut command = cargo(&[verb, "--release", "--package", &package.name]);
+    command
+        .args(["--example", example])
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0");
     command
 }
 

@@ -40,14 +40,14 @@ pub(crate) fn build() -> Result<Vec<Program>> {
         .split(|byte| *byte == b'\n')
         .filter_map(|line| Program::of(&serde_json::from_slice(line).ok()?))
         .collect();
-    // In an order that is the same every time.
-    programs.sort_by(|a, b| a.name.cmp(&b.name));
+    // In an order that is the same every time, and the core's last: those of the plug-ins have the most to wait for.
+    programs.sort_by_key(|program| (!program.name.contains('/'), program.name.clone()));
     Ok(programs)
 }
 
 /// Runs all of them, whatever fails, each with what `prepare` adds.
 pub(crate) fn run(programs: &[Program], prepare: impl Fn(&mut Command) + Sync) -> Result<Ended> {
-    let at_a_time = thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
+    let at_a_time = thread::available_parallelism().map_or(2, |cores| cores.get() + 1);
     let left = Mutex::new(programs.iter());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     let lane = || {
