@@ -47,7 +47,7 @@ pub(crate) fn build() -> Result<Vec<Program>> {
 
 /// Runs all of them, whatever fails, each with what `prepare` adds.
 pub(crate) fn run(programs: &[Program], prepare: impl Fn(&mut Command) + Sync) -> Result<Ended> {
-    let at_a_time = thread::available_parallelism().map_or(2, |cores| cores.get() + 1);
+    let at_a_time = thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
     let left = Mutex::new(programs.iter());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     let lane = || {
